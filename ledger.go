@@ -1,0 +1,118 @@
+package agentbus
+
+import (
+	"net/http"
+	"time"
+)
+
+// A CallState says how far a call has come in the ledger.
+type CallState string
+
+// The states of a call. Settled never changes; a voided call is free to be
+// executed again under the same key (G20).
+//
+//	(new) ─Reserve─▶ executing ─Settle─▶ settled
+//	                     └──────Void───▶ voided ─Reserve─▶ executing
+const (
+	CallExecuting CallState = "executing"
+	CallSettled   CallState = "settled"
+	CallVoided    CallState = "voided"
+	CallRefused   CallState = "refused" // policy said no; nothing was executed
+	CallPassed    CallState = "passed"  // passed on, but not a call: any method but POST
+)
+
+// A CallRecord is one hop as the ledger knows it: who called whom, on whose
+// bill, with what outcome.
+type CallRecord struct {
+	ID int64 `json:"id"` // set by the store
+	TurnKey
+	RequestID string    `json:"request_id"`
+	Caller    string    `json:"caller"`
+	Speaker   Speaker   `json:"speaker,omitempty"`
+	Depth     int       `json:"depth"` // as it arrived
+	Digest    Digest    `json:"-"`
+	State     CallState `json:"state"`
+	Attempts  int       `json:"attempts"`
+	Replays   int       `json:"replays"` // duplicates answered without executing: from memory, or attached
+	Repeats   int       `json:"repeats"` // of a refusal, how often it was repeated (P12)
+	Stream    bool      `json:"stream"`
+	Status    int       `json:"status,omitempty"` // HTTP status of the answer
+	Code      Code      `json:"code,omitempty"`   // why it was refused or voided
+	Message   string    `json:"message,omitempty"`
+	Usage     Usage     `json:"usage"`
+	Cost      Micros    `json:"cost_micros"`               // charged: 0 until settled, and for refusals
+	Unbilled  Micros    `json:"unbilled_micros,omitempty"` // what failed attempts used, which nobody pays (G20)
+	Notes     []string  `json:"notes,omitempty"`           // what else happened, such as "forwarded_authorization_ignored"
+	Owner     string    `json:"owner,omitempty"`           // the process that executes it
+	Began     time.Time `json:"began"`
+	Ended     time.Time `json:"ended,omitzero"`
+}
+
+// A Reservation asks the ledger for the right to execute a call.
+type Reservation struct {
+	Call CallRecord // State, Attempts and ID are the ledger's to set
+	Key  Digest     // see TurnKey.Hash
+	// MintTurn asks for a turn id: <run>.t<n>.<MintTurn>, n the next free index
+	// under (payer, run, parent) (P7). Call.TurnKey.ID is "" then.
+	MintTurn string
+	// TakeOver names a process known to be dead, whose unfinished call may be
+	// executed again (G24).
+	TakeOver string
+}
+
+// An Outcome is what a Reservation came to.
+type Outcome int
+
+// The outcomes of a reservation. Only OutcomeExecute lets the caller call the
+// agent.
+const (
+	OutcomeExecute  Outcome = iota + 1 // reserved, durably: execute it, then Settle or Void
+	OutcomeSettled                     // it was executed before: here is its reply
+	OutcomeInFlight                    // Call.Owner is executing it
+	OutcomeMismatch                    // the key is taken by another request (CodeTurnMismatch)
+	OutcomeExpired                     // it was executed before, and its reply is no longer kept (CodeReplyExpired)
+)
+
+// Reserved is the ledger's answer to a Reservation.
+type Reserved struct {
+	Outcome Outcome
+	Call    CallRecord
+	Reply   *StoredReply // of OutcomeSettled
+}
+
+// A StoredReply is an answer as it was first given, to the byte (G23).
+type StoredReply struct {
+	Status int
+	Header http.Header
+	Body   []byte // of a stream: all its frames
+}
+
+// A Settlement ends an attempt with an answer that counts.
+type Settlement struct {
+	ID      int64
+	Attempt int // the Attempts of the record that Reserve returned: a later attempt fences this one
+	Reply   StoredReply
+	// Appended says that Reply.Body was stored by Append already and Reply.Body
+	// holds only what is missing at its end.
+	Appended bool
+	// Drop says that the body is too large to keep: duplicates get
+	// CodeReplyExpired.
+	Drop  bool
+	Usage Usage
+	Cost  Micros
+	Notes []string // added to those of the reservation
+	Ended time.Time
+}
+
+// A Voiding ends an attempt that failed or was cut: amount 0, the key is free
+// again (G20).
+type Voiding struct {
+	ID       int64
+	Attempt  int
+	Status   int // what the caller was told
+	Code     Code
+	Message  string
+	Usage    Usage
+	Unbilled Micros // what the attempt would have cost
+	Ended    time.Time
+}

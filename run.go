@@ -1,0 +1,148 @@
+package agentbus
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// An ExecutionID names one driver loop: the run itself when the run was minted
+// for it, else [ExecutionOf] the turn it serves (R7). Journal, lease and event
+// sequence belong to the execution; the run on the wire stays the top-level
+// one.
+type ExecutionID string
+
+// ExecutionOf returns the id of the execution that serves the turn of l with
+// the named conversation, on behalf of p. It is the same over retries and
+// crashes (R7).
+func ExecutionOf(p Payer, l Lineage, conversation string) ExecutionID {
+	sum := sha256.Sum256([]byte(string(p) + "\x00" + string(l.Run) + "\x00" + l.Path + "\x00" + string(l.Turn) + "\x00" + conversation))
+	return ExecutionID("run_" + hex.EncodeToString(sum[:16]))
+}
+
+// A RunState says how far an execution has come.
+type RunState string
+
+// The states of an execution. A paused one can be resumed; done is final.
+const (
+	RunRunning RunState = "running"
+	RunPaused  RunState = "paused"
+	RunDone    RunState = "done"
+)
+
+// An Execution is one driver loop as the store knows it.
+type Execution struct {
+	ID           ExecutionID     `json:"id"`
+	Run          RunID           `json:"run"`
+	Conversation string          `json:"conversation"`
+	Definition   Digest          `json:"-"`    // of the conversation; resuming with another is refused (R15)
+	Seed         string          `json:"seed"` // what the conversation was started with (R15)
+	Payer        Payer           `json:"payer,omitempty"`
+	Path         string          `json:"path,omitempty"`   // of the turn it serves
+	Parent       TurnID          `json:"parent,omitempty"` // the turn it serves; "" at top level
+	Depth        int             `json:"depth"`            // of the turn it serves; 0 at top level
+	First        int             `json:"first"`            // index of its first turn: above 0 for a second conversation inside one turn (P17)
+	Spec         json.RawMessage `json:"spec,omitempty"`   // how to build the conversation again; opaque to the store
+	State        RunState        `json:"state"`
+	Halt         *Halt           `json:"halt,omitempty"`
+	Lease        Lease           `json:"lease"`
+	Began        time.Time       `json:"began"`
+	Ended        time.Time       `json:"ended,omitzero"`
+	Turns        int             `json:"turns"`       // turns done; computed by the store
+	Cost         Micros          `json:"cost_micros"` // sum over its turns; computed by the store
+}
+
+// A HaltKind says why a conversation stopped.
+type HaltKind string
+
+// Why a conversation stopped.
+const (
+	HaltMaxTurns         HaltKind = "max_turns"
+	HaltDone             HaltKind = "done" // the plan has nobody left to speak
+	HaltPredicate        HaltKind = "predicate"
+	HaltDeadline         HaltKind = "deadline"
+	HaltBudget           HaltKind = "budget"
+	HaltAbort            HaltKind = "abort"
+	HaltParticipantError HaltKind = "participant_error"
+)
+
+// Final reports whether a conversation that stopped like this is over. Otherwise
+// it is paused, and resuming it goes on from the turn that failed (R16).
+func (k HaltKind) Final() bool {
+	switch k {
+	case HaltBudget, HaltAbort, HaltParticipantError:
+		return false
+	case HaltMaxTurns, HaltDone, HaltPredicate, HaltDeadline:
+		return true
+	}
+	return true
+}
+
+// A Halt is why and where a conversation stopped.
+type Halt struct {
+	Kind        HaltKind `json:"kind"`
+	Turns       int      `json:"turns"`
+	Reason      string   `json:"reason,omitempty"`
+	Participant string   `json:"participant,omitempty"` // whose error it was
+	Error       *Error   `json:"error,omitempty"`
+	Spent       Micros   `json:"spent_micros,omitempty"` // of a budget halt
+	Limit       Micros   `json:"limit_micros,omitempty"`
+}
+
+// String describes the halt in one line, such as "max_turns (4)".
+func (h Halt) String() string {
+	s := string(h.Kind)
+	switch h.Kind {
+	case HaltMaxTurns:
+		return s + " (" + strconv.Itoa(h.Turns) + ")"
+	case HaltBudget:
+		return s + " ($" + h.Spent.USD() + " of $" + h.Limit.USD() + ")"
+	case HaltParticipantError:
+		if h.Error != nil {
+			return s + "[" + h.Participant + "]: " + h.Error.Message
+		}
+	case HaltDone, HaltPredicate, HaltDeadline, HaltAbort:
+	}
+	if h.Reason != "" {
+		s += ": " + h.Reason
+	}
+	return s
+}
+
+// A Lease says which driver may write to an execution. Every write carries its
+// epoch, so that a driver that slept past its lease is refused with
+// CodeLeaseLost (R17).
+type Lease struct {
+	Execution ExecutionID `json:"execution"`
+	Owner     string      `json:"owner,omitempty"` // the process that holds it; "" when nobody does
+	Epoch     uint64      `json:"epoch"`
+	Expires   time.Time   `json:"expires,omitzero"` // by the store's clock
+}
+
+// A Claim asks for the lease of an execution.
+type Claim struct {
+	Owner string
+	TTL   time.Duration
+	// TakeOver is the epoch of a lease that may be taken although it has not
+	// expired, because its owner is known to be dead; 0: none.
+	TakeOver uint64
+}
+
+// A RunSummary is a run at a glance, from the journal and the ledger together.
+type RunSummary struct {
+	Run          RunID     `json:"run"`
+	State        RunState  `json:"state,omitempty"` // of its top-level execution; "" when no driver of this store ran it
+	Conversation string    `json:"conversation,omitempty"`
+	Halt         *Halt     `json:"halt,omitempty"`
+	Payer        Payer     `json:"payer,omitempty"`
+	Turns        int       `json:"turns"` // done, over all its executions
+	Calls        int       `json:"calls"` // in the ledger, refusals left out
+	Replays      int       `json:"replays"`
+	Refusals     int       `json:"refusals"` // repeats included
+	MaxDepth     int       `json:"max_depth"`
+	Cost         Micros    `json:"cost_micros"` // charged by the ledger
+	Began        time.Time `json:"began"`
+	Last         time.Time `json:"last"` // when something happened last
+}

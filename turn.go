@@ -1,0 +1,73 @@
+package agentbus
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"time"
+)
+
+// A Digest is the SHA-256 of what was asked. The same turn with another digest
+// is another request (G20).
+type Digest [sha256.Size]byte
+
+// String returns the first 16 hex digits, for people.
+func (d Digest) String() string { return hex.EncodeToString(d[:8]) }
+
+// A TurnKey is what makes two calls the same turn (G20). Run and turn id alone
+// do not: a nested run shares the run id and restarts its index (P17).
+type TurnKey struct {
+	Payer  Payer  `json:"payer,omitempty"`
+	Agent  string `json:"agent"`
+	Run    RunID  `json:"run"`
+	Path   string `json:"path,omitempty"`
+	Parent TurnID `json:"parent,omitempty"`
+	ID     TurnID `json:"turn,omitempty"`
+}
+
+// Hash returns the key as 32 bytes: the SHA-256 of its fields, each behind its
+// length, so that no two keys run together. What else belongs to the key, such
+// as an Idempotency-Key in place of a turn id, is given as more.
+func (k TurnKey) Hash(more ...string) Digest {
+	var b [512]byte
+	buf := b[:0]
+	for _, s := range [...]string{string(k.Payer), k.Agent, string(k.Run), k.Path, string(k.Parent), string(k.ID)} {
+		buf = append(binary.AppendUvarint(buf, uint64(len(s))), s...)
+	}
+	for _, s := range more {
+		buf = append(binary.AppendUvarint(buf, uint64(len(s))), s...)
+	}
+	return sha256.Sum256(buf)
+}
+
+// A TurnState says how far a turn has come in its journal.
+type TurnState string
+
+// The states of a turn. A pending turn found after a crash is called again
+// under the same id; done never changes.
+//
+//	(new) ─Begin─▶ pending ─Finish─▶ done
+//	                  └─────Finish─▶ failed ─Begin─▶ pending
+const (
+	TurnPending TurnState = "pending"
+	TurnDone    TurnState = "done"
+	TurnFailed  TurnState = "failed"
+)
+
+// A Turn is one call of a conversation as its driver's journal knows it: the
+// intent before the call, the result after it (R14).
+type Turn struct {
+	TurnKey
+	Execution ExecutionID `json:"execution"`
+	Index     int         `json:"index"` // dense within the execution, from its First
+	Speaker   Speaker     `json:"speaker"`
+	Digest    Digest      `json:"-"`
+	Epoch     uint64      `json:"epoch"` // of the lease under which it was written (R17)
+	State     TurnState   `json:"state"`
+	Reply     Reply       `json:"reply"`
+	Cost      Micros      `json:"cost_micros"` // failed attempts included (R8)
+	Attempts  int         `json:"attempts"`
+	Error     *Error      `json:"error,omitempty"` // of a failed turn
+	Began     time.Time   `json:"began"`
+	Ended     time.Time   `json:"ended,omitzero"`
+}
