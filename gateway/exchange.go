@@ -1,0 +1,161 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
+)
+
+// An exchange is what the stages know of one request. It belongs to the
+// goroutine that serves the request.
+type exchange struct {
+	requestID string
+	began     time.Time
+	lineage   agentbus.Lineage
+	minted    bool                // the turn id, or run and turn id, are ours (P7)
+	auth      agentbus.Credential // the caller's own Authorization, as it came
+	caller    agentbus.Principal
+	payer     agentbus.Payer
+	inProcess *InProcess // the call comes from a driver of this bus
+	target    *Target
+	path      string // below the agent's base, escaped
+	body      []byte
+	peek      peek
+	dialect   dialect
+	notes     []string
+	record    agentbus.CallRecord // what becomes of it
+	wrote     bool                // the head of an answer is on its way
+	// flight and attempt are set when this request executes a call. failed is
+	// why it has no answer that duplicates could be given.
+	flight  *flight
+	attempt int
+	failed  error
+}
+
+// A dialect is what the gateway knows of the API that is called.
+type dialect int
+
+const (
+	dialectOther     dialect = iota // any HTTP API, below /agents
+	dialectChat                     // chat completions
+	dialectResponses                // responses
+)
+
+type exchangeKey struct{}
+
+func exchangeOf(r *http.Request) *exchange {
+	x, _ := r.Context().Value(exchangeKey{}).(*exchange) // every route that asks has passed recover
+	return x
+}
+
+// InProcess says that a call comes from a driver inside this process, through
+// the in-memory transport: its hop is counted already (P9), and who it is needs
+// no credential.
+type InProcess struct {
+	Caller agentbus.Principal
+	Payer  agentbus.Payer // who is billed
+	// AgentOwned says that the agent pays for itself: nothing is forwarded on
+	// the origin's behalf (P22).
+	AgentOwned bool
+}
+
+type inProcessKey struct{}
+
+// WithInProcess marks the calls made under ctx as a driver's of this process.
+// The mark is a value of the context and cannot be sent over a wire.
+func WithInProcess(ctx context.Context, p InProcess) context.Context {
+	return context.WithValue(ctx, inProcessKey{}, &p)
+}
+
+// InProcessOf returns the mark of [WithInProcess]. An agent that lives in this
+// process finds there whom its caller's bill goes to.
+func InProcessOf(ctx context.Context) (InProcess, bool) {
+	if p, ok := ctx.Value(inProcessKey{}).(*InProcess); ok {
+		return *p, true
+	}
+	return InProcess{}, false
+}
+
+func newExchange(r *http.Request) *exchange {
+	var b [12]byte
+	_, _ = rand.Read(b[:])
+	x := &exchange{requestID: "req_" + hex.EncodeToString(b[:]), began: time.Now()}
+	x.inProcess, _ = r.Context().Value(inProcessKey{}).(*InProcess)
+	return x
+}
+
+func (x *exchange) note(s string) { x.notes = append(x.notes, s) }
+
+// echo sets the headers that stand on every answer.
+func (x *exchange) echo(h http.Header) {
+	h["X-Request-Id"] = []string{x.requestID}
+	if x.lineage.Run != "" {
+		h["X-Tangle-Runid"] = []string{string(x.lineage.Run)}
+	}
+	if x.lineage.Turn != "" {
+		h["X-Tangle-Turnid"] = []string{string(x.lineage.Turn)}
+	}
+}
+
+// refuse ends the request with one of our own errors. What goes into the record
+// is the code and the message that the caller reads.
+func (x *exchange) refuse(w http.ResponseWriter, err error) {
+	e := agentbus.AsError(err)
+	x.record.Code, x.record.Message, x.record.Status = e.Code, e.Message, e.Code.Status()
+	if x.record.State == "" {
+		x.record.State = agentbus.CallRefused
+	}
+	x.echo(w.Header())
+	if x.attempt > 0 {
+		w.Header()["X-Agentbus-Attempts"] = []string{strconv.Itoa(x.attempt)}
+	}
+	x.wrote = true
+	httpx.WriteError(w, x.lineage, err)
+}
+
+// key returns the ledger's key of the call (G20), and for a call whose turn id
+// must be minted in the ledger's transaction the slug to mint it with.
+func (x *exchange) key(idempotencyKey string) (key agentbus.Digest, mint string) {
+	k := x.turnKey()
+	switch {
+	case idempotencyKey != "" && x.minted:
+		k.ID = ""
+		if x.lineage.Turn != "" { // the run is minted too
+			k.Run = ""
+		} else {
+			mint = x.target.Name
+		}
+		return k.Hash("idempotency-key", idempotencyKey), mint
+	case x.minted && x.lineage.Turn == "":
+		return k.Hash("minted", x.requestID), x.target.Name
+	case x.minted:
+		return k.Hash("minted", x.requestID), ""
+	}
+	return k.Hash(), ""
+}
+
+func (x *exchange) turnKey() agentbus.TurnKey {
+	return agentbus.TurnKey{
+		Payer: x.payer, Agent: x.target.Name, Run: x.lineage.Run,
+		Path: x.lineage.Path, Parent: x.lineage.Parent, ID: x.lineage.Turn,
+	}
+}
+
+// fill completes the record with what the stages found.
+func (x *exchange) fill() {
+	c := &x.record
+	c.Payer, c.Run, c.Path, c.Parent, c.TurnKey.ID = x.payer, x.lineage.Run, x.lineage.Path, x.lineage.Parent, x.lineage.Turn
+	if x.target != nil {
+		c.Agent = x.target.Name
+	} else if c.Agent == "" {
+		c.Agent = x.peek.model
+	}
+	c.RequestID, c.Caller, c.Speaker, c.Depth = x.requestID, x.caller.ID, x.lineage.Speaker, x.lineage.Depth
+	c.Stream, c.Notes, c.Began = x.peek.stream, x.notes, x.began
+}

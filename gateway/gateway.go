@@ -1,0 +1,277 @@
+// Package gateway is the front door of agents: it reads the lineage of a call,
+// decides whether it may pass and who pays, executes it once per turn, and
+// proxies it. Its policy is the list of stages in [New], in the order a request
+// meets them (G2).
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
+)
+
+// An Identifier authenticates an Authorization value. Identify fails with
+// CodeUnauthenticated for a value that stands for nobody. It is safe for
+// concurrent use.
+type Identifier interface {
+	Identify(ctx context.Context, authorization agentbus.Credential) (agentbus.Principal, error)
+}
+
+// A Ledger remembers calls and what they were charged: once per turn, charged
+// once (G20 to G23). It is safe for concurrent use. Its errors are
+// CodeStoreUnavailable, or CodeLeaseLost for a write on behalf of an attempt
+// that is not the call's last.
+type Ledger interface {
+	// Reserve asks for the right to execute a call; see [agentbus.Outcome].
+	// Only OutcomeExecute lets the caller call the agent, and the reservation
+	// is durable when it returns.
+	Reserve(ctx context.Context, r agentbus.Reservation) (agentbus.Reserved, error)
+	// Append stores the next bytes of a streamed answer.
+	Append(ctx context.Context, id int64, attempt int, frames []byte) error
+	// Settle ends an attempt with an answer that counts. The answer and its
+	// charge are durable when it returns.
+	Settle(ctx context.Context, s agentbus.Settlement) error
+	// Void ends an attempt that failed: nothing is charged, the key is free.
+	Void(ctx context.Context, v agentbus.Voiding) error
+	// Replayed counts a duplicate that was answered without executing. It
+	// returns when that is queued.
+	Replayed(ctx context.Context, id int64) error
+}
+
+// A Recorder keeps the hops that executed nothing: refusals, and requests that
+// are no calls. Record returns when the record is queued; the same key again
+// counts as a repeat (P12). It is safe for concurrent use.
+type Recorder interface {
+	Record(ctx context.Context, key agentbus.Digest, c agentbus.CallRecord) error
+}
+
+// Config configures [New].
+type Config struct {
+	Router     Router     // required
+	Identifier Identifier // required
+	Ledger     Ledger     // required
+	Recorder   Recorder   // required
+
+	MaxDepth      int           // inbound depth that is refused (P10); 0: agentbus.DefaultMaxDepth, negative: an error
+	MaxBody       int64         // bytes of a request body (G3); 0: 4 MiB
+	MaxReply      int64         // bytes of an answer that are kept for duplicates (G25); 0: 16 MiB
+	BodyTimeout   time.Duration // to read a request body; 0: 60 s
+	CallTimeout   time.Duration // of a whole call; 0: 10 min
+	IdleTimeout   time.Duration // between two pieces of an answer; 0: 5 min
+	DetachMax     int           // calls that may go on after their caller left (G14); 0: 256, negative: none
+	DetachTimeout time.Duration // for how long; 0: 5 min
+	InFlight      int           // requests at once, beyond which they are shed (G8); 0: 10,000
+
+	// RefuseForwarded answers 403 to a forwarded credential from a caller that
+	// may not forward one; otherwise it is ignored and recorded (P20).
+	RefuseForwarded bool
+	// ExecuteMismatch runs a turn that comes again with another request as a
+	// call of its own; otherwise it is refused (G20).
+	ExecuteMismatch bool
+
+	// Owner names this process in the ledger; required. Alive reports whether
+	// the process of another owner still runs, so that its unfinished calls
+	// are waited for; nil: none does.
+	Owner string
+	Alive func(owner string) bool
+
+	Version string                      // of the product, for /version
+	Ready   func(context.Context) error // nil: always ready
+	Logger  *slog.Logger                // nil: nothing is logged
+}
+
+// A Stage is one step of the gateway's policy. It adds to what is known of the
+// request, or ends it.
+type Stage struct {
+	Name string
+	Wrap func(http.Handler) http.Handler
+}
+
+// A Gateway is the public surface of the bus as an http.Handler. Requests that
+// execute may outlive their callers (G14); the http.Server that runs the
+// Gateway waits for them in Shutdown, and [Gateway.Abort] ends them.
+type Gateway struct {
+	cfg     Config
+	stages  []Stage
+	mux     *http.ServeMux
+	flights flights
+	slots   chan struct{} // one for each call that goes on without its caller
+
+	inFlight atomic.Int64
+	draining atomic.Bool
+
+	log *slog.Logger
+}
+
+// New returns a Gateway. It reports every fault of the configuration at once.
+func New(c Config) (*Gateway, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	c.setDefaults()
+	g := &Gateway{cfg: c, mux: http.NewServeMux(), log: c.Logger, slots: make(chan struct{}, max(c.DetachMax, 0))}
+	g.flights.byKey = map[agentbus.Digest]*flight{}
+	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)
+		{"recover", g.recover},   // a panic costs one call, not the process
+		{"record", g.record},     // every hop leaves a record and a line in the log
+		{"limits", g.limits},     // the body is read, within bounds, or 413
+		{"lineage", g.lineage},   // headers become a Lineage, or 400
+		{"identify", g.identify}, // who calls, or 401
+		{"payer", g.payer},       // who is billed, or 401 and 403
+		{"route", g.route},       // which agent is meant, or 404
+		{"depth", g.depth},       // 429 bridge_depth_exceeded
+		{"ledger", g.ledger},     // a duplicate is answered from memory; the rest is reserved
+		{"proxy", g.proxy},       // the agent is called, its answer stored, settled and passed on
+	}
+	g.routes()
+	return g, nil
+}
+
+func (c *Config) check() error {
+	var faults []error
+	if c.Router == nil || c.Identifier == nil || c.Ledger == nil || c.Recorder == nil {
+		faults = append(faults, errors.New("gateway: Router, Identifier, Ledger and Recorder are required"))
+	}
+	if c.Owner == "" {
+		faults = append(faults, errors.New("gateway: Owner is required"))
+	}
+	if c.MaxDepth < 0 {
+		faults = append(faults, errors.New("gateway: MaxDepth is negative"))
+	}
+	return errors.Join(faults...)
+}
+
+func (c *Config) setDefaults() {
+	c.MaxDepth = or(c.MaxDepth, agentbus.DefaultMaxDepth)
+	c.MaxBody = or(c.MaxBody, 4<<20)
+	c.MaxReply = or(c.MaxReply, 16<<20)
+	c.BodyTimeout = or(c.BodyTimeout, time.Minute)
+	c.CallTimeout = or(c.CallTimeout, 10*time.Minute)
+	c.IdleTimeout = or(c.IdleTimeout, 5*time.Minute)
+	c.DetachMax = or(c.DetachMax, 256)
+	c.DetachTimeout = or(c.DetachTimeout, 5*time.Minute)
+	c.InFlight = or(c.InFlight, 10_000)
+	if c.Alive == nil {
+		c.Alive = func(string) bool { return false }
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func or[T comparable](v, zero T) T {
+	var none T
+	if v == none {
+		return zero
+	}
+	return v
+}
+
+// Stages returns the names of the stages in their order.
+func (g *Gateway) Stages() []string {
+	names := make([]string, len(g.stages))
+	for i, s := range g.stages {
+		names[i] = s.Name
+	}
+	return names
+}
+
+// chain wraps h into the stages up to the named one.
+func (g *Gateway) chain(last string, h http.Handler) http.Handler {
+	n := 0
+	for g.stages[n].Name != last {
+		n++
+	}
+	for i := n; i >= 0; i-- {
+		h = g.stages[i].Wrap(h)
+	}
+	return h
+}
+
+// routes builds the public surface (section 1 of the gateway's rules).
+func (g *Gateway) routes() {
+	call := g.chain("proxy", nil)
+	g.mux.Handle("POST /v1/chat/completions", call)
+	g.mux.Handle("POST /v1/responses", call)
+	g.mux.Handle("/agents/{name}/{path...}", call)
+	g.mux.Handle("/agents/{name}", call)
+	list := g.chain("identify", http.HandlerFunc(g.listModels))
+	g.mux.Handle("GET /v1/models", list)
+	g.mux.Handle("GET /v1/models/{id...}", g.chain("identify", http.HandlerFunc(g.showModel)))
+	g.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerJSON(w, map[string]any{"status": "ok"}) })
+	g.mux.HandleFunc("GET /readyz", g.readyz)
+	g.mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+		answerJSON(w, map[string]any{"name": "agentbus", "version": g.cfg.Version, "protocol": "0"})
+	})
+	g.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
+			Code: agentbus.CodeAgentNotFound, Message: "there is no " + r.Method + " here",
+			Explain: &agentbus.Explain{Next: "call POST /v1/chat/completions, POST /v1/responses, GET /v1/models or /agents/NAME/…"},
+		})
+	})
+}
+
+// ServeHTTP serves the public surface.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }
+
+// Drain refuses new requests from now on, and makes the gateway not ready.
+func (g *Gateway) Drain() { g.draining.Store(true) }
+
+var errDraining = &agentbus.Error{
+	Code: agentbus.CodeDraining, Message: "this bus is shutting down",
+	Explain: &agentbus.Explain{Rule: "G31", Next: "send the same turn again after the given time"},
+}
+
+// Abort ends every call that is being executed, for a shutdown whose patience
+// is over. Their attempts are voided.
+func (g *Gateway) Abort() { g.flights.abort(errAborted) }
+
+func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) {
+	if g.draining.Load() {
+		httpx.WriteError(w, agentbus.Lineage{}, errDraining)
+		return
+	}
+	if g.cfg.Ready != nil {
+		if err := g.cfg.Ready(r.Context()); err != nil {
+			g.log.LogAttrs(r.Context(), slog.LevelWarn, "not ready", slog.Any("error", err))
+			httpx.WriteError(w, agentbus.Lineage{}, err)
+			return
+		}
+	}
+	answerJSON(w, map[string]any{"status": "ready"})
+}
+
+// listModels answers with the agents as models of the OpenAI dialect.
+func (g *Gateway) listModels(w http.ResponseWriter, _ *http.Request) {
+	models := []any{}
+	for _, t := range g.cfg.Router.Targets() {
+		models = append(models, model(t))
+	}
+	answerJSON(w, map[string]any{"object": "list", "data": models})
+}
+
+func (g *Gateway) showModel(w http.ResponseWriter, r *http.Request) {
+	t, ok := g.cfg.Router.Route(r.PathValue("id"))
+	if !ok {
+		exchangeOf(r).refuse(w, g.agentNotFound(r.PathValue("id")))
+		return
+	}
+	answerJSON(w, model(t))
+}
+
+func model(t *Target) map[string]any {
+	return map[string]any{"id": t.Name, "object": "model", "created": 0, "owned_by": "agentbus"}
+}
+
+func answerJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(v) // a caller that left is its own loss
+}

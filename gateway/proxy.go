@@ -1,0 +1,259 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/textproto"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// Why an execution was ended from outside.
+var (
+	errCallerLeft = errors.New("the caller left")
+	errTooLong    = errors.New("the call took too long")
+	errIdle       = errors.New("the agent sent nothing for too long")
+)
+
+// proxy calls the agent and passes its answer on.
+func (g *Gateway) proxy(http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r)
+		if x.target.plaintext() && (!x.lineage.Auth.IsZero() || !x.target.Authorization.IsZero() || x.target.Passthrough) {
+			g.fail(w, r, x, &agentbus.Error{
+				Code: agentbus.CodeForbidden, Message: "the credential of this call may not cross the network in the clear to agent " + x.target.Name,
+				Explain: &agentbus.Explain{Rule: "P24", Next: "give the agent an https URL, or set allow_plaintext: true on it"},
+			})
+			return
+		}
+		ctx, cancel, release := g.callContext(r, x)
+		defer release()
+		resp, err := g.roundTrip(ctx, x, r)
+		if err != nil {
+			g.fail(w, r, x, transportError(ctx, err))
+			return
+		}
+		defer resp.Body.Close()
+		a := &answer{gateway: g, exchange: x, w: w, r: r, ctx: ctx, cancel: cancel, resp: resp}
+		a.pass()
+	})
+}
+
+// callContext returns the context of the upstream call. A call outlives its
+// caller, bounded in count and time, so that the answer is there for the retry
+// (G14); anything that is no call ends with its caller.
+func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, context.CancelCauseFunc, func()) {
+	if x.flight == nil {
+		ctx, cancel := context.WithCancelCause(r.Context())
+		return ctx, cancel, func() { cancel(nil) }
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	g.flights.began(x.flight, cancel)
+	deadline := time.AfterFunc(g.cfg.CallTimeout, func() { cancel(errTooLong) })
+	stop := context.AfterFunc(r.Context(), func() { // ends with ctx at the latest, which release ends
+		if x.inProcess != nil { // a driver of this bus aborts what it began, and waits for it
+			cancel(errCallerLeft)
+			return
+		}
+		select {
+		case g.slots <- struct{}{}:
+			defer func() { <-g.slots }()
+			patience := time.NewTimer(g.cfg.DetachTimeout)
+			defer patience.Stop()
+			select {
+			case <-patience.C:
+				cancel(errCallerLeft)
+			case <-ctx.Done():
+			}
+		default:
+			cancel(errCallerLeft)
+		}
+	})
+	return ctx, cancel, func() {
+		stop()
+		deadline.Stop()
+		cancel(nil)
+	}
+}
+
+// roundTrip sends the request. A connection that turned out to be closed before
+// any of the body was read from us is tried once more: the agent cannot have
+// executed it (G13).
+func (g *Gateway) roundTrip(ctx context.Context, x *exchange, r *http.Request) (*http.Response, error) {
+	for again := false; ; again = true {
+		body := &upload{r: bytes.NewReader(x.bodyOut())}
+		resp, err := x.target.Transport.RoundTrip(g.outbound(ctx, x, r, body))
+		if err == nil || again || body.read.Load() || ctx.Err() != nil {
+			return resp, err
+		}
+	}
+}
+
+// An upload is a request body that tells whether any of it was asked for. It is
+// no *bytes.Reader, so the transport cannot rewind it and send it twice (G11).
+type upload struct {
+	r    *bytes.Reader
+	read atomic.Bool
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	u.read.Store(true)
+	return u.r.Read(p)
+}
+
+// WriteTo spares the transport a buffer.
+func (u *upload) WriteTo(w io.Writer) (int64, error) {
+	u.read.Store(true)
+	return u.r.WriteTo(w)
+}
+
+func (u *upload) Close() error { return nil }
+
+func (x *exchange) bodyOut() []byte {
+	if t, ok := x.target, x.dialect != dialectOther; ok && t.Model != "" {
+		return x.peek.withModel(x.body, t.Model)
+	}
+	return x.body
+}
+
+// outbound is the request to the agent: the bytes as they came, hop-by-hop
+// headers removed (G12), the lineage of the next hop written from what was
+// parsed (P6, P8), the agent's own credential or none (P22).
+func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, body *upload) *http.Request {
+	u := x.target.at(x.path, r.URL.RawQuery)
+	h := make(http.Header, len(r.Header)+8)
+	copyEndToEnd(h, r.Header)
+	for _, name := range [...]string{"Authorization", "Accept-Encoding", "Idempotency-Key", "Cookie", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		delete(h, name)
+	}
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = nil // the transport would add its own
+	}
+	x.forwardedFor(h, r)
+	for k, v := range x.target.Header {
+		if !agentbus.IsProtocolHeader(k) { // the configuration refuses these too (K6)
+			h[k] = v
+		}
+	}
+	switch {
+	case !x.target.Authorization.IsZero():
+		h["Authorization"] = []string{reveal(x.target.Authorization)}
+	case x.target.Passthrough && !x.auth.IsZero():
+		h["Authorization"] = []string{reveal(x.auth)}
+	}
+	out := x.lineage
+	if x.inProcess == nil { // a driver of this bus has counted its hop already (P9)
+		out = out.Forward()
+	}
+	out.SetHeaders(h)
+	req := (&http.Request{
+		Method: r.Method, URL: u, Host: u.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		ContentLength: int64(body.r.Len()), Body: body,
+	}).WithContext(x.ownContext(ctx))
+	if body.r.Len() == 0 {
+		req.Body = http.NoBody
+	}
+	return req
+}
+
+// ownContext tells an agent that lives in this process whose bill it works on.
+func (x *exchange) ownContext(ctx context.Context) context.Context {
+	if !x.target.Local {
+		return ctx
+	}
+	return WithInProcess(ctx, InProcess{Caller: agentbus.Principal{ID: "agent:" + x.target.Name}, Payer: x.payer})
+}
+
+// reveal is where the proxy writes a credential into a request (P19).
+func reveal(c agentbus.Credential) string {
+	return c.Reveal() //nolint:forbidigo // this request is where it goes (P22)
+}
+
+// forwardedFor says who called, in place of whatever the caller said (G12).
+func (x *exchange) forwardedFor(h http.Header, r *http.Request) {
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		h["X-Forwarded-For"] = []string{host}
+	}
+	h["X-Forwarded-Host"] = []string{r.Host}
+	h["X-Forwarded-Proto"] = []string{"http"}
+	if r.TLS != nil {
+		h["X-Forwarded-Proto"] = []string{"https"}
+	}
+	h["Via"] = append(h["Via"], "1.1 agentbus")
+}
+
+// hopByHop are the headers of one connection (RFC 9110, section 7.6.1).
+var hopByHop = map[string]bool{
+	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true,
+	"Proxy-Authorization": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
+	"Http2-Settings": true, "Expect": true, "Content-Length": true, // the last two are the transport's to write
+}
+
+// copyEndToEnd copies the headers of src that are not of its connection. The
+// protocol's own are left to SetHeaders (P6).
+func copyEndToEnd(dst, src http.Header) {
+	for k, v := range src {
+		if !hopByHop[k] && !agentbus.IsProtocolHeader(k) {
+			dst[k] = v[:len(v):len(v)]
+		}
+	}
+	for _, list := range src["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			delete(dst, textproto.CanonicalMIMEHeaderKey(strings.Trim(name, " \t")))
+		}
+	}
+}
+
+// transportError says why the agent gave no answer.
+func transportError(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	var timeout net.Error
+	switch {
+	case errors.Is(cause, errTooLong), errors.Is(cause, errIdle), ctx.Err() == nil && errors.As(err, &timeout) && timeout.Timeout():
+		return &agentbus.Error{
+			Code: agentbus.CodeDeadlineExceeded, Message: "the agent did not answer in time", Err: errors.Join(err, cause),
+			Explain: &agentbus.Explain{Rule: "G3", Next: "send the same turn again, or ask the operator to raise limits.call_timeout"},
+		}
+	case errors.Is(cause, errAborted):
+		return &agentbus.Error{Code: agentbus.CodeDraining, Message: "the bus is shutting down", Err: err}
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeAgentUnavailable, Message: "the agent could not be reached, or its answer broke off", Err: errors.Join(err, cause),
+		Explain: &agentbus.Explain{Next: "send the same turn again; it is charged once"},
+	}
+}
+
+// fail ends a call that has no answer: the attempt is voided, the caller reads
+// why, and so do the duplicates that wait for it.
+func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, x *exchange, err error) {
+	x.failed = err
+	g.void(r.Context(), x, err, agentbus.Usage{}, 0)
+	x.refuse(w, err)
+}
+
+// void frees the key of an attempt that failed (G20).
+func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.Usage, unbilled agentbus.Micros) {
+	e := agentbus.AsError(why)
+	g.log.LogAttrs(ctx, slog.LevelWarn, "attempt failed", slog.String("request_id", x.requestID), slog.String("run", string(x.lineage.Run)),
+		slog.String("turn", string(x.lineage.Turn)), slog.String("code", string(e.Code)), slog.Any("error", why))
+	if x.flight == nil {
+		return
+	}
+	x.record.State = agentbus.CallVoided
+	err := g.cfg.Ledger.Void(context.WithoutCancel(ctx), agentbus.Voiding{
+		ID: x.record.ID, Attempt: x.attempt, Status: e.Code.Status(), Code: e.Code, Message: e.Message,
+		Usage: u, Unbilled: unbilled, Ended: time.Now(),
+	})
+	if err != nil { // the key frees itself when this process is gone, or with the next attempt
+		g.log.LogAttrs(ctx, slog.LevelError, "attempt not voided", slog.String("request_id", x.requestID), slog.Any("error", err))
+	}
+}

@@ -1,0 +1,104 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A Router knows the agents. It is safe for concurrent use; its Targets are not
+// changed once they are returned.
+type Router interface {
+	// Route returns the agent that name means: its name or one of its aliases,
+	// exactly (G1).
+	Route(name string) (*Target, bool)
+	// Targets returns every agent, by name.
+	Targets() []*Target
+}
+
+// A Target is an agent and how it is called.
+type Target struct {
+	Name string
+	Kind string   // for people: openai, builtin, conversation
+	URL  *url.URL // base of its API, such as http://127.0.0.1:9001/v1
+	// Model replaces the caller's model in chat completions and responses; "":
+	// the caller's is passed on.
+	Model string
+	// Authorization is the agent's own credential, whole; none: it is sent none (P22).
+	Authorization agentbus.Credential
+	// Passthrough sends the caller's Authorization to the agent (P22).
+	Passthrough bool
+	// AllowPlaintext lets credentials leave over plain HTTP to another machine (P24).
+	AllowPlaintext bool
+	Header         http.Header // added to every request; protocol headers cannot be set here
+	Price          agentbus.Price
+	UsageCost      bool // charge what the agent reports as usage.cost, in place of Price (G26)
+	// Transport reaches the agent; required. It must not follow redirects.
+	Transport http.RoundTripper
+	// Local says that the agent lives in this process: nothing crosses a wire.
+	Local bool
+}
+
+// plaintext reports whether a credential for t would cross a network in the
+// clear without the operator having allowed it (P24).
+func (t *Target) plaintext() bool {
+	return !t.Local && !t.AllowPlaintext && t.URL.Scheme != "https" && !loopback(t.URL.Hostname())
+}
+
+func loopback(host string) bool {
+	if ip := net.ParseIP(host); ip != nil {
+		return ip.IsLoopback()
+	}
+	return strings.EqualFold(host, "localhost")
+}
+
+// at returns the URL of path below the agent's base. A path that repeats the
+// path of the base is taken from the host's root, so that both
+// /agents/x/chat/completions and /agents/x/v1/chat/completions reach an agent
+// at http://host/v1.
+func (t *Target) at(path, rawQuery string) *url.URL {
+	u := *t.URL
+	base := strings.TrimSuffix(u.EscapedPath(), "/")
+	if path != base && !strings.HasPrefix(path, base+"/") {
+		path = base + path
+	}
+	if decoded, err := url.PathUnescape(path); err == nil {
+		u.Path, u.RawPath = decoded, path
+	}
+	u.RawQuery = rawQuery
+	return &u
+}
+
+// A Table is a fixed set of agents.
+type Table struct {
+	targets []*Target
+	byName  map[string]*Target
+}
+
+// NewTable returns a Router of targets under their names, their aliases and the
+// built-in aliases bridge/<kind>/<name> and agent/<name> (G1). A configured
+// name or alias goes before a built-in one; between configured ones the first
+// wins, and the configuration refuses such a pair.
+func NewTable(targets []*Target, aliases map[string]*Target) *Table {
+	t := &Table{targets: targets, byName: make(map[string]*Target, 3*len(targets)+len(aliases))}
+	for _, a := range targets {
+		t.byName["bridge/"+a.Kind+"/"+a.Name] = a
+		t.byName["agent/"+a.Name] = a
+	}
+	for name, a := range aliases {
+		t.byName[name] = a
+	}
+	for _, a := range targets {
+		t.byName[a.Name] = a
+	}
+	return t
+}
+
+// Route returns the agent of that name or alias.
+func (t *Table) Route(name string) (*Target, bool) { a, ok := t.byName[name]; return a, ok }
+
+// Targets returns the agents as they were given.
+func (t *Table) Targets() []*Target { return t.targets }

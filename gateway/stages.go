@@ -1,0 +1,355 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// recover makes a panic cost one call and not the process. The caller reads an
+// internal error, or an aborted answer when part of one is out already.
+func (g *Gateway) recover(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := newExchange(r)
+		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+		defer func() {
+			switch p := recover(); {
+			case p == nil:
+				return
+			case p == http.ErrAbortHandler: //nolint:errorlint // a sentinel that is panicked with, never wrapped
+				panic(p) //nolint:forbidigo // the server cuts the answer off, which is what it is for
+			default:
+				g.log.LogAttrs(r.Context(), slog.LevelError, "panic", slog.String("request_id", x.requestID),
+					slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			}
+			if x.wrote {
+				panic(http.ErrAbortHandler) //nolint:forbidigo // as above
+			}
+			x.refuse(w, &agentbus.Error{Code: agentbus.CodeInternal, Message: "the bus failed; its operator finds the cause in the log under this request id"})
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// record writes the access log, one line a call (G32), and keeps what executed
+// nothing: refusals, and requests that are no calls. An unauthenticated request
+// leaves no entry (G2).
+func (g *Gateway) record(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r)
+		defer func() {
+			x.fill()
+			x.record.Ended = time.Now()
+			state := x.record.State
+			if x.payer != "" && (state == agentbus.CallRefused || state == agentbus.CallPassed) {
+				// The caller has its answer: its leaving must not lose the record.
+				if err := g.cfg.Recorder.Record(context.WithoutCancel(r.Context()), g.recordKey(x), x.record); err != nil {
+					g.log.LogAttrs(r.Context(), slog.LevelError, "record lost", slog.String("request_id", x.requestID), slog.Any("error", err))
+				}
+			}
+			g.access(r, x)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// recordKey makes the repeats of one refused turn one record (P12). A turn whose
+// id the bus minted is never the same turn twice.
+func (g *Gateway) recordKey(x *exchange) agentbus.Digest {
+	if x.minted || x.record.State != agentbus.CallRefused {
+		return x.record.TurnKey.Hash("record", x.requestID)
+	}
+	return x.record.TurnKey.Hash("refusal", string(x.record.Code), strconv.Itoa(x.lineage.Depth), strconv.Itoa(g.cfg.MaxDepth))
+}
+
+func (g *Gateway) access(r *http.Request, x *exchange) {
+	if !g.log.Enabled(r.Context(), slog.LevelInfo) {
+		return
+	}
+	c := &x.record
+	g.log.LogAttrs(r.Context(), slog.LevelInfo, "call",
+		slog.String("request_id", x.requestID), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+		slog.String("run", string(c.Run)), slog.String("turn", string(c.TurnKey.ID)), slog.String("parent_turn", string(c.Parent)),
+		slog.Int("depth", c.Depth), slog.String("speaker", c.Speaker.Wire()), slog.String("caller", c.Caller),
+		slog.String("payer", string(c.Payer)), slog.String("agent", c.Agent), slog.String("state", string(c.State)),
+		slog.Int("status", c.Status), slog.String("code", string(c.Code)), slog.Int("attempts", c.Attempts),
+		slog.Int64("cost_micros", int64(c.Cost)), slog.Duration("took", c.Ended.Sub(c.Began)))
+}
+
+// limits reads the body within its bounds (G3): over the size is 413, whether
+// the size was declared or counted; over the time is 400.
+func (g *Gateway) limits(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r)
+		defer g.inFlight.Add(-1)
+		if n := g.inFlight.Add(1); n > int64(g.cfg.InFlight) || g.draining.Load() {
+			x.refuse(w, g.shed(n))
+			return
+		}
+		if r.ContentLength > g.cfg.MaxBody {
+			w.Header()["Connection"] = []string{"close"} // the rest is not read
+			x.refuse(w, g.tooLarge())
+			return
+		}
+		if r.Body != nil && r.Body != http.NoBody {
+			body, err := g.readBody(w, r)
+			if err != nil {
+				w.Header()["Connection"] = []string{"close"}
+				x.refuse(w, err)
+				return
+			}
+			x.body = body
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	rc := http.NewResponseController(w)
+	timed := rc.SetReadDeadline(time.Now().Add(g.cfg.BodyTimeout)) == nil // an in-memory caller has none
+	body := make([]byte, 0, max(r.ContentLength, 0)+512)                  // room for ReadAll's last, empty read
+	for {
+		n, err := r.Body.Read(body[len(body):cap(body)])
+		if body = body[:len(body)+n]; int64(len(body)) > g.cfg.MaxBody {
+			return nil, g.tooLarge()
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, &agentbus.Error{
+				Code: agentbus.CodeInvalidRequest, Message: "the request body ended early or came too slowly", Err: err,
+				Explain: &agentbus.Explain{Rule: "G3", Limit: g.cfg.BodyTimeout.String(), Next: "send the whole body"},
+			}
+		}
+		if len(body) == cap(body) {
+			body = append(body, 0)[:len(body)]
+		}
+	}
+	if timed {
+		_ = rc.SetReadDeadline(time.Time{}) // what works once works again
+	}
+	return body, nil
+}
+
+// shed says why a request is turned away before any work is done for it.
+func (g *Gateway) shed(inFlight int64) error {
+	if g.draining.Load() {
+		return errDraining
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeOverloaded, Message: "the bus serves as many requests as it may",
+		Explain: &agentbus.Explain{Rule: "G8", Observed: inFlight, Limit: g.cfg.InFlight, Next: "send the same turn again after the given time"},
+	}
+}
+
+func (g *Gateway) tooLarge() error {
+	return &agentbus.Error{
+		Code: agentbus.CodeRequestTooLarge, Message: "the request body is over the limit of " + strconv.FormatInt(g.cfg.MaxBody, 10) + " bytes",
+		Explain: &agentbus.Explain{Rule: "G3", Limit: g.cfg.MaxBody, Next: "send less, or ask the operator to raise limits.max_body"},
+	}
+}
+
+// lineage reads the protocol headers (P1 to P7). A missing run is minted, and
+// with it the turn; the turn of a run that the caller named is minted where the
+// next free index is known, in the ledger.
+func (g *Gateway) lineage(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r)
+		l, err := agentbus.ParseLineage(r.Header)
+		if err != nil {
+			x.refuse(w, err)
+			return
+		}
+		if twins := agentbus.Twins(r.Header); len(twins) > 0 {
+			x.note("stripped:" + strings.ToLower(strings.Join(twins, "+")))
+		}
+		if x.lineage = l; l.Turn == "" {
+			x.minted = true
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// identify authenticates the caller (G4). A driver of this process is known by
+// its context.
+func (g *Gateway) identify(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r)
+		if x.inProcess != nil {
+			x.caller = x.inProcess.Caller
+			next.ServeHTTP(w, r)
+			return
+		}
+		if values := r.Header["Authorization"]; len(values) > 1 {
+			x.refuse(w, &agentbus.Error{
+				Code: agentbus.CodeDuplicateHeader, Message: "Authorization must be sent once",
+				Explain: &agentbus.Explain{Rule: "P2", Next: "send one Authorization header"},
+			})
+			return
+		}
+		x.auth = agentbus.NewCredential(r.Header.Get("Authorization"))
+		p, err := g.cfg.Identifier.Identify(r.Context(), x.auth)
+		if err != nil {
+			x.refuse(w, err)
+			return
+		}
+		x.caller = p
+		next.ServeHTTP(w, r)
+	})
+}
+
+// payer decides who is billed, and sets the credential that travels on (P20 to
+// P22): the forwarded one when the caller may forward, else the caller's own.
+func (g *Gateway) payer(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r)
+		var err error
+		switch {
+		case x.inProcess != nil && x.inProcess.AgentOwned:
+			x.note("agent_owned")
+			x.payer, x.lineage.Auth = x.inProcess.Payer, agentbus.Credential{}
+		case x.inProcess != nil:
+			x.payer = x.inProcess.Payer
+		case x.lineage.Auth.IsZero():
+			x.payer, x.lineage.Auth = agentbus.Payer(x.caller.ID), x.auth
+		case x.caller.InterAgent:
+			err = g.payForwarded(r.Context(), x)
+		case g.cfg.RefuseForwarded:
+			err = &agentbus.Error{
+				Code: agentbus.CodeUntrustedForwarder, Message: "this caller may not forward another's credential",
+				Explain: &agentbus.Explain{Rule: "P20", Next: "leave " + agentbus.HeaderForwardedAuthorization + " out, or ask the operator for inter_agent: true on your key"},
+			}
+			x.payer = agentbus.Payer(x.caller.ID) // the refusal is the caller's
+		default:
+			x.note("forwarded_authorization_ignored")
+			x.payer, x.lineage.Auth = agentbus.Payer(x.caller.ID), x.auth
+		}
+		if err != nil {
+			x.refuse(w, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// payForwarded bills the forwarded credential's principal. One that does not
+// verify is refused, never downgraded to the caller's (P20).
+func (g *Gateway) payForwarded(ctx context.Context, x *exchange) error {
+	p, err := g.cfg.Identifier.Identify(ctx, x.lineage.Auth)
+	if agentbus.CodeOf(err) == agentbus.CodeUnauthenticated {
+		return &agentbus.Error{
+			Code: agentbus.CodeUnauthenticated, Message: "the forwarded credential is not known here", Err: err,
+			Explain: &agentbus.Explain{Rule: "P20", Next: "forward the origin's Authorization value as it came"},
+		}
+	}
+	if err != nil {
+		return err
+	}
+	x.payer = agentbus.Payer(p.ID)
+	return nil
+}
+
+// route finds the agent (G1): by the path below /agents, else by the model in
+// the body.
+func (g *Gateway) route(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r)
+		if err := g.findTarget(r, x); err != nil {
+			x.refuse(w, err)
+			return
+		}
+		if x.minted && x.lineage.Run == "" {
+			x.lineage.Run = agentbus.NewRunID()
+			x.lineage.Turn = x.lineage.Run.Turn(0, agentbus.Speaker(x.target.Name))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (g *Gateway) findTarget(r *http.Request, x *exchange) error {
+	name := r.PathValue("name")
+	if name == "" {
+		x.path, x.dialect = strings.TrimPrefix(r.URL.Path, "/v1"), dialectChat
+		if x.path == "/responses" {
+			x.dialect = dialectResponses
+		}
+	} else {
+		if x.record.Agent = name; r.Header.Get("Upgrade") != "" && !strings.EqualFold(r.Header.Get("Upgrade"), "h2c") {
+			return &agentbus.Error{
+				Code: agentbus.CodeInvalidRequest, Message: "connections are not upgraded on agent routes",
+				Explain: &agentbus.Explain{Rule: "G12", Next: "send the request without Upgrade"},
+			}
+		}
+		_, rest, slash := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/agents/"), "/")
+		if slash {
+			x.path = "/" + rest
+		}
+		x.dialect = dialectOf(r.Method, x.path)
+	}
+	if x.dialect != dialectOther {
+		var err error
+		if x.peek, err = peekBody(x.body); err != nil {
+			return err
+		}
+	}
+	if name == "" {
+		if name = x.peek.model; name == "" {
+			return invalidRequest("the body names no model", `send the name of an agent as "model"`)
+		}
+	}
+	target, ok := g.cfg.Router.Route(name)
+	if !ok {
+		return g.agentNotFound(name)
+	}
+	x.target = target
+	return nil
+}
+
+func dialectOf(method, path string) dialect {
+	switch {
+	case method != http.MethodPost:
+	case strings.HasSuffix(path, "/chat/completions"):
+		return dialectChat
+	case strings.HasSuffix(path, "/responses"):
+		return dialectResponses
+	}
+	return dialectOther
+}
+
+func (g *Gateway) agentNotFound(name string) error {
+	var names []string
+	for _, t := range g.cfg.Router.Targets() {
+		names = append(names, t.Name)
+	}
+	if len(name) > 64 {
+		name = name[:64] + "…"
+	}
+	return &agentbus.Error{
+		Code:    agentbus.CodeAgentNotFound,
+		Message: "there is no agent " + strconv.Quote(strings.ReplaceAll(strings.ToValidUTF8(name, "?"), "@", "(at)")) + "; you may call: " + strings.Join(names, ", "),
+		Explain: &agentbus.Explain{Rule: "G1", Supported: names, Next: "name one of these agents, or one of their aliases"},
+	}
+}
+
+// depth refuses a call at or above the limit (P10), before any upstream work
+// and without asking the ledger, so a call below it is never answered from a
+// remembered refusal (P12).
+func (g *Gateway) depth(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r)
+		if err := x.lineage.CheckDepth(g.cfg.MaxDepth); err != nil {
+			x.refuse(w, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

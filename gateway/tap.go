@@ -1,0 +1,194 @@
+package gateway
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
+)
+
+// maxTapped is how much of one event the tap looks at; what is longer passes,
+// but is not read.
+const maxTapped = 1 << 20
+
+// A tap watches the bytes of an event stream for what the ledger must know: the
+// usage, an error, the end. It parses no event that does not look like one of
+// these (G10), and takes CRLF, CR and LF, data over several lines, a BOM,
+// comments, and bytes cut anywhere.
+type tap struct {
+	dialect dialect
+	line    []byte // the line so far
+	event   []byte // the data of the event so far
+	some    bool   // the event has data
+	cr      bool   // the last byte was a CR: an LF belongs to it
+	begun   bool   // past a BOM
+	events  int    // with data
+	usage   []byte // the last event that told a usage
+	failure string // the error that the agent told under status 200
+	done    bool   // the event that ends a stream of this dialect was seen
+	ended   bool   // and so was the blank line behind it
+}
+
+// feed takes the next bytes. It returns where in b the event that ends the
+// stream begins, or -1: bytes from there on wait for the settlement.
+func (t *tap) feed(b []byte) int {
+	hold, lineAt := -1, 0
+	for i := 0; i < len(b); {
+		if t.cr && b[i] == '\n' {
+			t.cr = false
+			i++
+			lineAt = i
+			continue
+		}
+		t.cr = false
+		n := bytes.IndexAny(b[i:], "\r\n")
+		if n < 0 {
+			t.keep(b[i:])
+			break
+		}
+		t.keep(b[i : i+n])
+		wasDone := t.done
+		t.endLine()
+		if t.done && !wasDone {
+			hold = lineAt
+		}
+		t.cr = b[i+n] == '\r'
+		i += n + 1
+		lineAt = i
+	}
+	return hold
+}
+
+func (t *tap) keep(b []byte) {
+	if len(t.line)+len(b) <= maxTapped {
+		t.line = append(t.line, b...)
+	}
+}
+
+var (
+	bom       = []byte("\xef\xbb\xbf")
+	dataField = []byte("data:")
+	doneMark  = []byte("[DONE]")
+	usageKey  = []byte(`"usage"`)
+	errorKey  = []byte(`"error"`)
+	response  = []byte(`"response.`)
+)
+
+func (t *tap) endLine() {
+	line := t.line
+	t.line = t.line[:0]
+	if !t.begun {
+		t.begun = true
+		line = bytes.TrimPrefix(line, bom)
+	}
+	if len(line) == 0 {
+		t.endEvent()
+		return
+	}
+	data, ok := bytes.CutPrefix(line, dataField)
+	if !ok {
+		return // a comment, or another field
+	}
+	data = bytes.TrimPrefix(data, []byte(" "))
+	if t.some && len(t.event) < maxTapped {
+		t.event = append(t.event, '\n')
+	}
+	if len(t.event)+len(data) <= maxTapped {
+		t.event = append(t.event, data...)
+	}
+	t.some = true
+	t.look()
+}
+
+// look tells the end of the stream as soon as its line is whole.
+func (t *tap) look() {
+	switch {
+	case t.dialect == dialectChat:
+		t.done = t.done || bytes.Equal(t.event, doneMark)
+	case t.dialect == dialectResponses && bytes.Contains(t.event, response):
+		switch gjson.GetBytes(t.event, "type").Str {
+		case "response.completed", "response.incomplete":
+			t.done = true
+		case "response.failed":
+			t.fail(gjson.GetBytes(t.event, "response.error"))
+		}
+	}
+}
+
+func (t *tap) endEvent() {
+	if !t.some {
+		return
+	}
+	t.events++
+	if bytes.Contains(t.event, usageKey) {
+		t.usage = append(t.usage[:0], t.event...)
+	}
+	if t.dialect != dialectOther && bytes.Contains(t.event, errorKey) {
+		if e := gjson.GetBytes(t.event, "error"); e.IsObject() || e.Type == gjson.String {
+			t.fail(e)
+		}
+	}
+	t.event, t.some, t.ended = t.event[:0], false, t.done
+}
+
+func (t *tap) fail(e gjson.Result) {
+	message := e.Get("message").String()
+	if message == "" {
+		message = e.String()
+	}
+	t.failure = "the agent reported an error in its stream: " + plain(message, 200)
+}
+
+// plain makes an agent's words fit for one of our messages: one short line
+// without an @name that a relay could take for a mention.
+func plain(s string, most int) string {
+	s = strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f {
+			return ' '
+		}
+		if r == '@' {
+			return '·'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+// close ends the stream: it fails when the agent told an error, or when the
+// event that ends a whole stream is missing (G15).
+func (t *tap) close() error {
+	if len(t.line) > 0 {
+		t.endLine() // a missing last line end
+	}
+	t.endEvent() // a missing last blank line
+	switch {
+	case t.failure != "":
+		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: t.failure, Explain: &agentbus.Explain{Rule: "G15", Next: "send the same turn again"}}
+	case t.dialect != dialectOther && !t.done:
+		return &agentbus.Error{
+			Code: agentbus.CodeAgentUnavailable, Message: "the agent's stream ended before its last event",
+			Explain: &agentbus.Explain{Rule: "G15", Observed: t.events, Next: "send the same turn again"},
+		}
+	}
+	return nil
+}
+
+// usageOr returns the usage that the stream told, or an estimate: a token an
+// event, which is how agents stream.
+func (t *tap) usageOr(x *exchange) agentbus.Usage {
+	if u, ok := parseUsage(t.usage); ok {
+		return u
+	}
+	return estimate(x, int64(max(t.events-1, 0)))
+}
+
+func errorEvent(l agentbus.Lineage, err error) []byte {
+	b := append([]byte("\n\ndata: "), httpx.ErrorBody(l, err)...) // the blank line ends whatever the agent left open
+	return append(b, "\n\n"...)
+}

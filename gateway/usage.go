@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/agentbus/agentbus"
+)
+
+// cost is what a call of t that used u is charged (G26).
+func (t *Target) cost(u agentbus.Usage) agentbus.Micros {
+	if t.UsageCost {
+		return max(u.Cost, 0)
+	}
+	return t.Price.Cost(u)
+}
+
+// usage returns the usage that a whole answer told, or an estimate of it. An
+// error answer that tells none used nothing.
+func (a *answer) usage(status int, body []byte) agentbus.Usage {
+	if u, ok := parseUsage(body); ok || status >= 400 {
+		return u
+	}
+	return estimate(a.exchange, int64(len(body)/bytesPerToken))
+}
+
+func usageOf(body []byte) agentbus.Usage {
+	u, _ := parseUsage(body)
+	return u
+}
+
+// bytesPerToken is the usual rule of thumb for English text.
+const bytesPerToken = 4
+
+func estimate(x *exchange, output int64) agentbus.Usage {
+	return agentbus.Usage{InputTokens: int64(len(x.body) / bytesPerToken), OutputTokens: output, Estimated: true}
+}
+
+// parseUsage reads the usage object of an answer, or of the last event of a
+// stream, in the names of chat completions and of responses.
+func parseUsage(body []byte) (u agentbus.Usage, told bool) {
+	if !bytes.Contains(body, usageKey) {
+		return u, false
+	}
+	v := gjson.GetBytes(body, "usage")
+	if !v.IsObject() {
+		v = gjson.GetBytes(body, "response.usage") // of response.completed
+	}
+	if !v.IsObject() {
+		return u, false
+	}
+	v.ForEach(func(key, n gjson.Result) bool {
+		switch key.Str {
+		case "prompt_tokens", "input_tokens":
+			u.InputTokens = tokens(n)
+		case "completion_tokens", "output_tokens":
+			u.OutputTokens = tokens(n)
+		case "prompt_tokens_details", "input_tokens_details":
+			u.CachedTokens = tokens(n.Get("cached_tokens"))
+		case "cost":
+			u.Cost = microsOf(n)
+		}
+		return true
+	})
+	return u, true
+}
+
+func tokens(n gjson.Result) int64 {
+	if n.Type != gjson.Number || n.Num < 0 || n.Num > math.MaxInt32 {
+		return 0
+	}
+	return int64(n.Num)
+}
+
+// microsOf reads an amount of dollars; more than six places round up.
+func microsOf(n gjson.Result) agentbus.Micros {
+	if m, err := agentbus.ParseUSD(n.Raw); err == nil {
+		return m
+	}
+	if n.Type != gjson.Number || n.Num <= 0 || n.Num > 1e6 {
+		return 0
+	}
+	return agentbus.Micros(math.Ceil(n.Num * 1e6)) // written with an exponent
+}
+
+// isErrorBody reports whether an answer under status 200 is an error all the
+// same: {"error":…} and no choices or output.
+func isErrorBody(body []byte) bool {
+	if !bytes.Contains(body, errorKey) {
+		return false
+	}
+	e := gjson.GetManyBytes(body, "error", "choices", "output")
+	return (e[0].IsObject() || e[0].Type == gjson.String) && !e[1].Exists() && !e[2].Exists()
+}

@@ -1,0 +1,116 @@
+package httpx_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/agentbus/agentbus/internal/httpx"
+)
+
+// strictServer runs a real server behind Strict and returns its address. Its
+// handler answers with the method, the path and the body it read.
+func strictServer(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := httpx.Strict{MaxHeader: 8 << 10}
+	srv := &http.Server{ConnContext: strict.ConnContext, Handler: strict.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %q %v", r.Method, r.URL.Path, body, err)
+	}))}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(strict.Listen(l)) }()
+	t.Cleanup(func() { _ = srv.Close(); <-done })
+	return l.Addr().String()
+}
+
+// talk sends raw bytes, in pieces of the given size, and returns all that comes
+// back until the server closes.
+func talk(t *testing.T, addr, raw string, piece int) string {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	for s := raw; s != ""; {
+		n := min(piece, len(s))
+		if _, err := io.WriteString(c, s[:n]); err != nil {
+			break
+		}
+		s = s[n:]
+	}
+	_ = c.(*net.TCPConn).CloseWrite()
+	b, err := io.ReadAll(iotest.DataErrReader(bufio.NewReader(c)))
+	if err != nil && len(b) == 0 {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestStrict: G36, requests that two servers could read differently.
+func TestStrict(t *testing.T) {
+	t.Parallel()
+	addr := strictServer(t)
+	const get, post = "GET /a HTTP/1.1\r\nHost: x\r\n", "POST /a HTTP/1.1\r\nHost: x\r\n"
+	const plain = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
+	refused := `"code":"invalid_request"`
+	for name, c := range map[string]struct {
+		raw  string
+		want []string // in this order
+	}{
+		"plain":                    {get + "\r\n", []string{"200 OK", `GET /a ""`}},
+		"length":                   {plain, []string{"200 OK", `"abc"`}},
+		"chunked":                  {post + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", []string{"200 OK", `"abc"`}},
+		"chunked, trailer":         {post + "Transfer-Encoding: chunked\r\nTrailer: x\r\n\r\n3;e=1\r\nabc\r\n0\r\nx: 1\r\n\r\n" + get + "\r\n", []string{`"abc"`, `GET /a ""`}},
+		"pipelined":                {plain + get + "\r\n" + plain, []string{`"abc"`, `GET /a`, `"abc"`}},
+		"both lengths":             {post + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", []string{"400", refused}},
+		"both lengths, reversed":   {post + "transfer-encoding: chunked\r\ncontent-length: 0\r\n\r\n0\r\n\r\n", []string{"400", refused}},
+		"two lengths":              {post + "Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc", []string{"400", refused}},
+		"two codings":              {post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n", []string{"400", refused}},
+		"folded":                   {get + "A: b\r\n c\r\n\r\n", []string{"400", refused}},
+		"folded by tab":            {get + "A: b\r\n\tc\r\n\r\n", []string{"400", refused}},
+		"bare LF":                  {"GET /a HTTP/1.1\nHost: x\n\n", []string{"400", refused}},
+		"bare LF in a header":      {get + "A: b\nContent-Length: 3\r\n\r\n", []string{"400", refused}},
+		"bare CR":                  {get + "A: b\rc\r\n\r\n", []string{"400", refused}},
+		"header block over limit":  {get + "A: " + strings.Repeat("x", 9<<10) + "\r\n\r\n", []string{"413", `"code":"request_too_large"`}},
+		"behind a good one":        {plain + get + "A: b\r\n c\r\n\r\n", []string{"200 OK", `"abc"`, "400", refused}},
+		"behind a chunked one":     {post + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + "GET /b HTTP/1.1\n\n", []string{"200 OK", `POST /a ""`, "400", refused}},
+		"nothing behind a refusal": {get + "A: b\r\n c\r\n\r\n" + plain, []string{"400"}},
+		"unknown coding":           {post + "Transfer-Encoding: gzip, chunked\r\n\r\n", []string{"501"}},
+		"length no number":         {post + "Content-Length: 3x\r\n\r\nabc", []string{"400"}},
+		"length with a sign":       {post + "Content-Length: +3\r\n\r\nabc", []string{"400"}},
+		"method of the stand-in":   {"REFUSED /a HTTP/1.1\r\nHost: x\r\n\r\n", []string{"200 OK", "REFUSED /a"}},
+		"cut head":                 {"GET /a HTTP/1.1\r\nHos", []string{""}},
+		"space before the colon":   {get + "Content-Length : 3\r\n\r\nabc", []string{"400"}},
+		"chunk size no number":     {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", []string{"invalid byte in chunk length"}},
+	} {
+		for _, piece := range []int{1, 7, 1 << 20} {
+			t.Run(fmt.Sprintf("%s/%d", name, piece), func(t *testing.T) {
+				t.Parallel()
+				got := talk(t, addr, c.raw, piece)
+				rest := got
+				for _, want := range c.want {
+					_, after, ok := strings.Cut(rest, want)
+					if !ok {
+						t.Fatalf("no %q in its place in\n%s", want, got)
+					}
+					rest = after
+				}
+				if name == "nothing behind a refusal" && strings.Contains(got, "200 OK") {
+					t.Errorf("answered behind a refusal:\n%s", got)
+				}
+			})
+		}
+	}
+}
