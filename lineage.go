@@ -1,8 +1,6 @@
 package agentbus
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"slices"
 	"strconv"
@@ -345,8 +343,7 @@ func (l Lineage) Next(turn TurnID, s Speaker) (Lineage, error) {
 	out := l.Forward()
 	out.Turn, out.Parent, out.Speaker = turn, l.Turn, s
 	if l.Turn != "" {
-		sum := sha256.Sum256([]byte(l.Path + string(l.Parent) + string(l.Turn)))
-		out.Path = hex.EncodeToString(sum[:8])
+		out.Path = TurnKey{Path: l.Path, Parent: l.Parent, ID: l.Turn}.PathBelow()
 	}
 	return out, nil
 }

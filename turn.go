@@ -40,6 +40,17 @@ func (k TurnKey) Hash(more ...string) Digest {
 	return sha256.Sum256(buf)
 }
 
+// PathBelow returns the path of the turns that are made while this one is
+// served (P8): 16 hex digits of the SHA-256 of path, parent and turn; "" when
+// there is no turn.
+func (k TurnKey) PathBelow() string {
+	if k.ID == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(k.Path + string(k.Parent) + string(k.ID)))
+	return hex.EncodeToString(sum[:8])
+}
+
 // A TurnState says how far a turn has come in its journal.
 type TurnState string
 

@@ -46,7 +46,9 @@ func (t *tap) feed(b []byte) int {
 		t.cr = false
 		n := bytes.IndexAny(b[i:], "\r\n")
 		if n < 0 {
-			t.keep(b[i:])
+			if t.keep(b[i:]); hold < 0 && t.ending() {
+				hold = lineAt // a last line without an end
+			}
 			break
 		}
 		t.keep(b[i : i+n])
@@ -66,6 +68,12 @@ func (t *tap) keep(b []byte) {
 	if len(t.line)+len(b) <= maxTapped {
 		t.line = append(t.line, b...)
 	}
+}
+
+// ending reports whether the line so far is the end of a chat's stream.
+func (t *tap) ending() bool {
+	data, ok := bytes.CutPrefix(t.line, dataField)
+	return ok && t.dialect == dialectChat && !t.some && bytes.Equal(bytes.TrimPrefix(data, []byte(" ")), doneMark)
 }
 
 var (

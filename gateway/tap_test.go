@@ -1,0 +1,109 @@
+package gateway
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agentbus/agentbus"
+)
+
+const (
+	chunk   = `data: {"choices":[{"index":0,"delta":{"content":"é"}}]}` + "\n\n"
+	withUse = `data: {"choices":[],"usage":{"prompt_tokens":12,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":3}}}` + "\n\n"
+	doneEnd = "data: [DONE]\n\n"
+)
+
+// TestTap: G10 and G15, what the tap tells of a stream, whatever its line ends
+// and wherever its bytes are cut.
+func TestTap(t *testing.T) {
+	t.Parallel()
+	use := agentbus.Usage{InputTokens: 12, OutputTokens: 7, CachedTokens: 3}
+	for name, c := range map[string]struct {
+		stream string
+		as     dialect
+		usage  agentbus.Usage // zero: none told
+		fails  string         // part of the message; "": whole
+	}{
+		"plain":               {chunk + withUse + doneEnd, dialectChat, use, ""},
+		"CRLF":                {strings.ReplaceAll(chunk+withUse+doneEnd, "\n", "\r\n"), dialectChat, use, ""},
+		"CR":                  {strings.ReplaceAll(chunk+withUse+doneEnd, "\n", "\r"), dialectChat, use, ""},
+		"BOM":                 {"\xef\xbb\xbf" + withUse + doneEnd, dialectChat, use, ""},
+		"comments":            {": hello\n\n" + withUse + ": data: [DONE]\n" + doneEnd, dialectChat, use, ""},
+		"no space":            {"data:" + strings.TrimPrefix(withUse, "data: ") + "data:[DONE]\n\n", dialectChat, use, ""},
+		"no final blank line": {withUse + "data: [DONE]\n", dialectChat, use, ""},
+		"no final line end":   {withUse + "data: [DONE]", dialectChat, use, ""},
+		"data over lines":     {"data: {\"choices\":[],\"usage\":\ndata: {\"prompt_tokens\":12,\"completion_tokens\":7,\ndata: \"prompt_tokens_details\":{\"cached_tokens\":3}}}\n\n" + doneEnd, dialectChat, use, ""},
+		"usage null":          {strings.Replace(chunk, `}]}`, `}],"usage":null}`, 1) + withUse + strings.Replace(doneEnd, "x", "x", 1), dialectChat, use, ""},
+		"no usage":            {chunk + doneEnd, dialectChat, agentbus.Usage{}, ""},
+		"cut":                 {chunk + withUse, dialectChat, use, "before its last event"},
+		"cut in an event":     {chunk + `data: {"choices":[{"delta":{"con`, dialectChat, agentbus.Usage{}, "before its last event"},
+		"empty":               {"", dialectChat, agentbus.Usage{}, "before its last event"},
+		"DONE in a text":      {`data: {"choices":[{"delta":{"content":"[DONE]"}}]}` + "\n\n", dialectChat, agentbus.Usage{}, "before its last event"},
+		"error under 200":     {chunk + `data: {"error":{"message":"out of @luck","code":500}}` + "\n\n" + doneEnd, dialectChat, agentbus.Usage{}, "out of ·luck"},
+		"error in a text":     {`data: {"choices":[{"delta":{"content":"\"error\""}}]}` + "\n\n" + doneEnd, dialectChat, agentbus.Usage{}, ""},
+		"error null":          {`data: {"error":null,"choices":[]}` + "\n\n" + doneEnd, dialectChat, agentbus.Usage{}, ""},
+		"other dialect":       {"data: x\n\n", dialectOther, agentbus.Usage{}, ""},
+		"responses":           {"event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":12,\"output_tokens\":7,\"input_tokens_details\":{\"cached_tokens\":3}}}}\n\n", dialectResponses, use, ""},
+		"responses failed":    {"data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"message\":\"no\"}}}\n\n", dialectResponses, agentbus.Usage{}, "no"},
+		"responses cut":       {"data: {\"type\":\"response.created\"}\n\n", dialectResponses, agentbus.Usage{}, "before its last event"},
+		"long line":           {"data: " + strings.Repeat("x", 2*maxTapped) + "\n\n" + withUse + doneEnd, dialectChat, use, ""},
+	} {
+		pieces := []int{1, 2, 3, 5, 64, 1 << 30}
+		if len(c.stream) > maxTapped {
+			pieces = pieces[3:]
+		}
+		for _, piece := range pieces {
+			tp := tap{dialect: c.as}
+			held := feedAll(&tp, c.stream, piece)
+			err := tp.close()
+			if c.fails == "" && err != nil || c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails)) {
+				t.Errorf("%s in pieces of %d: %v, want %q", name, piece, err, c.fails)
+			}
+			if got, _ := parseUsage(tp.usage); got != c.usage {
+				t.Errorf("%s in pieces of %d: usage %+v, want %+v", name, piece, got, c.usage)
+			}
+			if tp.done && c.as == dialectChat && strings.Contains(held, "choices") {
+				t.Errorf("%s in pieces of %d: held back %q", name, piece, held)
+			}
+			if tp.done && !strings.ContainsAny(held, "]}\r\n") {
+				t.Errorf("%s in pieces of %d: the end of the stream was not held back", name, piece)
+			}
+		}
+	}
+}
+
+// feedAll feeds s in pieces and returns what a reader would hold back.
+func feedAll(tp *tap, s string, piece int) (held string) {
+	for s != "" {
+		n := min(piece, len(s))
+		at := tp.feed([]byte(s[:n]))
+		switch {
+		case held != "":
+			held += s[:n]
+		case at >= 0:
+			held = s[at:n]
+		}
+		s = s[n:]
+	}
+	return held
+}
+
+// FuzzTap: the tap tells the same of a stream wherever it is cut, and holds back
+// nothing but its end.
+func FuzzTap(f *testing.F) {
+	for _, s := range []string{chunk + withUse + doneEnd, strings.ReplaceAll(chunk+doneEnd, "\n", "\r\n"), ":\r\rdata:[DONE]\r", "\xef\xbb\xbfdata: x\ndata: y\n\n"} {
+		f.Add(s, 3)
+	}
+	f.Fuzz(func(t *testing.T, s string, piece int) {
+		if piece = piece % 64; piece < 1 {
+			piece = 1
+		}
+		whole, cut := tap{dialect: dialectChat}, tap{dialect: dialectChat}
+		feedAll(&whole, s, len(s)+1)
+		feedAll(&cut, s, piece)
+		a, b := whole.close(), cut.close()
+		if (a == nil) != (b == nil) || string(whole.usage) != string(cut.usage) || whole.events != cut.events || whole.done != cut.done {
+			t.Fatalf("cut in pieces of %d: %v %q %d, whole: %v %q %d", piece, b, cut.usage, cut.events, a, whole.usage, whole.events)
+		}
+	})
+}

@@ -1,0 +1,48 @@
+package server
+
+import (
+	"context"
+	"iter"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/conversation"
+	"github.com/agentbus/agentbus/gateway"
+	"github.com/agentbus/agentbus/identity"
+)
+
+// A Store is all that a bus keeps: what each room asks for, and what people
+// read. Every store of the store folder is one.
+type Store interface {
+	conversation.Journal
+	conversation.Runs
+	gateway.Ledger
+	gateway.Recorder
+	identity.Keys
+	Reader
+	KeyRing
+
+	InstallKey() []byte          // 32 random bytes made with the store (P19)
+	Check(context.Context) error // whether it can be written
+	Close() error                // commits what is queued and waits for its goroutines
+}
+
+// A Reader reads what happened.
+type Reader interface {
+	// RunSummaries returns runs at a glance, newest first, at most limit of
+	// them; before, unless "", is the last one of the page before.
+	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
+	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
+	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
+	Execution(ctx context.Context, id agentbus.ExecutionID) (e agentbus.Execution, found bool, err error)
+	Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error]
+	Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error]
+}
+
+// A KeyRing keeps API keys.
+type KeyRing interface {
+	CreateKey(ctx context.Context, k agentbus.APIKey) error
+	Keys(ctx context.Context) ([]agentbus.APIKey, error)
+	// RevokeKey revokes the key of a handle, or every key of a principal, and
+	// returns how many.
+	RevokeKey(ctx context.Context, handleOrPrincipal string) (int, error)
+}
