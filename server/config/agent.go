@@ -1,0 +1,128 @@
+package config
+
+import "github.com/agentbus/agentbus"
+
+// A Kind says how an agent is reached (G2).
+type Kind string
+
+// The kinds of agent that this version serves.
+const (
+	KindOpenAI       Kind = "openai"       // an OpenAI-compatible URL
+	KindBuiltin      Kind = "builtin"      // one of ours: offline, for trying and testing
+	KindConversation Kind = "conversation" // a declared conversation
+)
+
+// laterKinds are kinds of the specification that this version does not serve.
+var laterKinds = []Kind{"a2a", "exec"}
+
+// An Agent is one agent of the bus. The key it stands under is its name.
+type Agent struct {
+	Kind    Kind     `yaml:"kind" required:"true" enum:"openai|builtin|conversation" doc:"openai (an OpenAI-compatible URL), builtin (offline, for trying and testing) or conversation."`
+	Aliases []string `yaml:"aliases" pattern:"^[!#-+\\x2d-~]{1,200}$" doc:"Other names a caller may use for it as model."`
+
+	URL            string                         `yaml:"url" example:"http://127.0.0.1:9001/v1" for:"openai" required:"true" pattern:"^https?://[^?#@]+$" doc:"Base URL, such as http://127.0.0.1:9001/v1."`
+	Model          string                         `yaml:"model" for:"openai" doc:"The agent's own name of its model. Empty: the caller's is passed on."`
+	APIKeyEnv      string                         `yaml:"api_key_env" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" for:"openai" doc:"Environment variable that holds the agent's API key."`
+	APIKeyFile     string                         `yaml:"api_key_file" for:"openai" doc:"File that holds the agent's API key, on one line."`
+	Headers        map[string]agentbus.Credential `yaml:"headers" keys:"^[!#$%&'*+.^_|~0-9A-Za-z-]{1,128}$" for:"openai" doc:"Headers added to every call of the agent. Protocol headers and Authorization cannot be set (K6)."`
+	Auth           AgentAuth                      `yaml:"auth" for:"openai" enum:"passthrough" doc:"passthrough hands the agent the caller's own Authorization (P22). Empty: it gets its own key, or none."`
+	AllowPlaintext bool                           `yaml:"allow_plaintext" for:"openai" doc:"Send credentials over plain HTTP to a host that is not loopback (P24)."`
+
+	Builtin      string `yaml:"builtin" for:"builtin" required:"true" enum:"echo|eliza|loop|flaky|slow|pay" doc:"echo, eliza, loop (calls itself), flaky, slow or pay."`
+	Conversation string `yaml:"conversation" example:"NAME" for:"conversation" required:"true" doc:"Name of the conversation that answers."`
+
+	Price      *Price           `yaml:"price" doc:"What a call costs the payer. Absent: nothing is known of its price."`
+	MaxCostUSD *agentbus.Micros `yaml:"max_cost_usd" doc:"The most one call can cost, in USD: what is reserved for it before it is made (G27)."`
+
+	// Authorization is the agent's own credential, "Bearer " and the key of
+	// APIKeyEnv or APIKeyFile; none when the agent has no key.
+	Authorization agentbus.Credential `yaml:"-"`
+
+	_ later `yaml:"urls" doc:"Several URLs of one agent."`
+	_ later `yaml:"address" doc:"Address of an a2a agent."`
+	_ later `yaml:"command" doc:"Program of an exec agent."`
+	_ later `yaml:"input" doc:"How an exec agent is given its prompt."`
+	_ later `yaml:"output" doc:"How an exec agent's output is read."`
+	_ later `yaml:"forward_authorization_env" doc:"Variable that hands an exec agent the user's credential."`
+	_ later `yaml:"affinity" doc:"Same worker for one conversation."`
+	_ later `yaml:"concurrency" doc:"Calls of this agent at once."`
+	_ later `yaml:"timeout" doc:"Deadline of a turn of an exec agent."`
+	_ later `yaml:"detach" doc:"off: a call ends when its caller leaves."`
+	_ later `yaml:"default_version" doc:"A2A version of callers that name none."`
+	_ later `yaml:"dedupe" doc:"A2A deduplication by message id."`
+	_ later `yaml:"isolate_sessions" doc:"A fresh A2A context for each call."`
+	_ later `yaml:"push" doc:"A2A push notifications."`
+	_ later `yaml:"kagent" doc:"Send x-user-id and x-kagent-source."`
+	_ later `yaml:"idempotent" doc:"The agent deduplicates by itself."`
+	_ later `yaml:"manifest" doc:"Agent manifest."`
+	_ later `yaml:"harness_role" doc:"Role in a harness."`
+	_ later `yaml:"sharing" doc:"What workers share."`
+}
+
+// AgentAuth is whose Authorization an agent gets.
+type AgentAuth string
+
+// AuthPassthrough hands the agent the caller's own Authorization (P22).
+const AuthPassthrough AgentAuth = "passthrough"
+
+// A Price says what one call costs. It has the fields of [agentbus.Price] and
+// converts to it.
+type Price struct {
+	Input  agentbus.Micros `yaml:"input" default:"0" doc:"USD per million input tokens."`
+	Cached agentbus.Micros `yaml:"cached" default:"0" doc:"USD per million cached input tokens; 0: as input."`
+	Output agentbus.Micros `yaml:"output" default:"0" doc:"USD per million output tokens."`
+	Call   agentbus.Micros `yaml:"call" default:"0" doc:"USD per call."`
+}
+
+// A Conversation is two or more agents taking turns (R1 to R3). The key it
+// stands under is its name.
+type Conversation struct {
+	Participants []Participant    `yaml:"participants" required:"true" min:"2" doc:"Who speaks, in order: two or more."`
+	Plan         Plan             `yaml:"plan" enum:"alternate|round-robin" doc:"alternate (exactly two) or round-robin. Empty: alternate for two, round-robin for more (R3)."`
+	MaxTurns     int              `yaml:"max_turns" default:"10" min:"1" max:"1000000" doc:"It halts after this many turns."`
+	BudgetUSD    *agentbus.Micros `yaml:"budget_usd" doc:"It pauses before the turn that would cost more than this in all, in USD. Absent: no budget of its own."`
+	Halt         HaltRule         `yaml:"halt" doc:"When it is over before its turns are used up."`
+
+	_ later `yaml:"call_policy" doc:"Deadline, retries and breaker of its calls."`
+	_ later `yaml:"join" doc:"How a fan-out comes together."`
+	_ later `yaml:"on_halt" doc:"What a halt does to the caller."`
+	_ later `yaml:"approval" doc:"Turns that wait for a human."`
+}
+
+// A Plan decides who speaks next (R3).
+type Plan string
+
+// The plans of this version.
+const (
+	PlanAlternate  Plan = "alternate"   // exactly two
+	PlanRoundRobin Plan = "round-robin" // two or more
+)
+
+// A HaltRule ends a conversation early.
+type HaltRule struct {
+	Contains string `yaml:"contains" doc:"It is over when a turn holds this text. Empty: never."`
+}
+
+// A Participant is one speaker of a conversation.
+type Participant struct {
+	Agent string          `yaml:"agent" example:"NAME" required:"true" doc:"Name of the agent that speaks."`
+	Auth  ParticipantAuth `yaml:"auth" default:"forward-user" enum:"forward-user|agent-owned" doc:"forward-user: the origin pays; agent-owned: the agent pays for itself (P22, R2)."`
+	Slug  string          `yaml:"slug" pattern:"^[a-z0-9_-]*$" doc:"Its form in turn ids. Empty: the slug of the agent's name (P14, P15)."`
+	Label string          `yaml:"label" doc:"The name it is shown under. Empty: the agent's name."`
+
+	_ later `yaml:"call_policy" doc:"Deadline, retries and breaker of its calls."`
+	_ later `yaml:"decides" doc:"Names the next speaker."`
+	_ later `yaml:"approval" doc:"Turns that wait for a human."`
+	_ later `yaml:"manifest" doc:"Agent manifest."`
+	_ later `yaml:"harness_role" doc:"Role in a harness."`
+	_ later `yaml:"sharing" doc:"What workers share."`
+}
+
+// ParticipantAuth is whose credential travels with a participant's calls (R2).
+type ParticipantAuth string
+
+// The ways of a participant.
+const (
+	AuthForwardUser ParticipantAuth = "forward-user" // the origin's, so the origin pays
+	AuthAgentOwned  ParticipantAuth = "agent-owned"  // none: the agent pays for itself
+)

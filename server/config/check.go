@@ -1,0 +1,189 @@
+package config
+
+import (
+	"encoding/hex"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agentbus/agentbus"
+)
+
+const (
+	agentNamePattern = `^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`
+	idPattern        = `^[!#-+\x2d-~]{1,128}$` // visible ASCII without comma and double quote
+)
+
+var (
+	agentNameRE = regexp.MustCompile(agentNamePattern)
+	idRE        = regexp.MustCompile(idPattern)
+)
+
+// check compares the values with each other and with the world: what the keys
+// alone cannot say.
+func (l *loader) check() {
+	l.flags()
+	l.listen()
+	l.publicURL()
+	l.storeURL()
+	l.keys()
+	l.installKey()
+	l.agents()
+	l.conversations()
+}
+
+// flags reports a flag for a key that does not exist: a fault of the program.
+func (l *loader) flags() {
+	for _, f := range l.src.Flags {
+		if o := l.c.origins[f.Key]; o.Source != "flag "+f.Name {
+			l.add(Fault{Source: "flag " + f.Name, Key: f.Key, Problem: "there is no such key", Fix: "see agentbus config explain"})
+		}
+	}
+}
+
+func (l *loader) listen() {
+	host, port, err := net.SplitHostPort(l.c.Listen)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil || strings.ContainsAny(host, " /") {
+		l.fault("listen", "this is not an address", "write host:port, such as 127.0.0.1:8080")
+		return
+	}
+	if !loopback(host) {
+		l.warn("listen", "the bus listens beyond this machine without TLS, so credentials can be read on the way", "listen on 127.0.0.1, or put a proxy with TLS before it")
+	}
+}
+
+// loopback reports whether host is this machine.
+func loopback(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.Unmap().IsLoopback()
+	}
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+func (l *loader) publicURL() {
+	if l.c.PublicURL != "" {
+		l.httpURL("public_url", l.c.PublicURL)
+	}
+}
+
+// httpURL checks an absolute http or https URL, and returns it. Its text is
+// never repeated in a fault: it may hold a password.
+func (l *loader) httpURL(path, text string) (*url.URL, bool) {
+	const fix = "write it as http://host:port/path or https://host/path"
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		l.fault(path, "this is not a URL", fix)
+	case u.Scheme != "http" && u.Scheme != "https":
+		l.fault(path, "the URL is not http or https", fix)
+	case u.Hostname() == "" || u.Opaque != "":
+		l.fault(path, "the URL names no host", fix)
+	case u.User != nil:
+		l.fault(path, "the URL holds a user or password", "remove it; an agent's key comes by api_key_env or api_key_file")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.HasSuffix(text, "#"):
+		l.fault(path, "the URL holds a query or a fragment, which would be lost", "remove what follows ? or #")
+	default:
+		return u, true
+	}
+	return nil, false
+}
+
+func (l *loader) storeURL() {
+	scheme, rest, _ := strings.Cut(l.c.Store.URL, ":")
+	switch {
+	case scheme != "sqlite":
+		problem := "this is not the URL of a store"
+		if scheme == "postgres" || scheme == "postgresql" || scheme == "memory" {
+			problem = "this version has no " + scheme + " store"
+		}
+		l.fault("store.url", problem, "write sqlite:PATH, such as sqlite:agentbus.db")
+	case rest == "" || rest == ":memory:" || strings.ContainsAny(rest, "?#"):
+		l.fault("store.url", "this is not the path of a file", "write sqlite:PATH, such as sqlite:agentbus.db, with neither ? nor #")
+	default:
+		l.c.Store.SQLite = rest
+	}
+}
+
+// keys finds the secret of each key, and keys that stand in each other's way.
+func (l *loader) keys() {
+	ids, secrets := map[string]int{}, map[string]int{}
+	for i := range l.c.Keys {
+		k, path := &l.c.Keys[i], item("keys", i)
+		if k.ID != "" && !idRE.MatchString(k.ID) {
+			l.fault(join(path, "id"), "this is not an id", "write 1 to 128 visible ASCII characters without comma and double quote")
+		}
+		if first, twice := ids[k.ID]; twice && k.ID != "" {
+			l.fault(join(path, "id"), "the id is that of "+item("keys", first)+" too", "give each key an id of its own")
+		} else {
+			ids[k.ID] = i
+		}
+		l.keySecret(k, path)
+		if k.Secret.IsZero() {
+			continue
+		}
+		mark := k.Secret.Fingerprint(nil)
+		if first, twice := secrets[mark]; twice {
+			l.fault(path, "its secret is that of "+item("keys", first)+" too, so nobody could tell who calls", "give each key a secret of its own")
+		} else {
+			secrets[mark] = i
+		}
+	}
+}
+
+func (l *loader) keySecret(k *Key, path string) {
+	if !k.Secret.IsZero() {
+		switch {
+		case !l.src.Dev:
+			l.fault(join(path, "secret"), "a secret in the file is refused", "put it into a variable and name that with secret_env, or into a file and name that with secret_file; --dev allows it here")
+		case k.SecretEnv != "" || k.SecretFile != "":
+			l.fault(join(path, "secret"), "the secret has two sources", "keep one of secret, secret_env and secret_file")
+		}
+		return
+	}
+	if k.SecretEnv == "" && k.SecretFile == "" {
+		if l.faulty(path) || l.faulty(join(path, "secret")) {
+			return // it could not be read
+		}
+		l.fault(path, "the key has no secret", "name the variable that holds it with secret_env, or the file with secret_file")
+		return
+	}
+	if text, ok := l.secretText(path, "secret_env", k.SecretEnv, "secret_file", k.SecretFile); ok {
+		k.Secret = agentbus.NewCredential(text)
+	}
+}
+
+// installKey reads an install key as a file holds it (P19).
+func installKey(data []byte) (string, bool) {
+	if len(data) == 32 {
+		return string(data), true
+	}
+	key, err := hex.DecodeString(strings.TrimSpace(string(data)))
+	return string(key), err == nil && len(key) == 32
+}
+
+// names reports names that cannot stand in a URL or a turn, and names that
+// differ in case only. It returns those of m, sorted.
+func names[T any](l *loader, path string, m map[string]T) []string {
+	sorted := slices.Sorted(maps.Keys(m))
+	folded := map[string]string{}
+	for _, name := range sorted {
+		if !agentNameRE.MatchString(name) {
+			l.fault(join(path, name), "this is not a name", "use 1 to 64 letters, digits, _ and -, and begin with a letter or digit")
+		}
+		lower := strings.ToLower(name)
+		if other, twice := folded[lower]; twice {
+			l.fault(join(path, name), "the name differs from "+other+" in case only", "rename one of them")
+		}
+		folded[lower] = name
+	}
+	return sorted
+}

@@ -1,0 +1,142 @@
+package config
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/agentbus/agentbus"
+)
+
+const (
+	headerPattern = `^[!#$%&'*+.^_|~0-9A-Za-z-]{1,128}$`
+	aliasPattern  = `^[!#-+\x2d-~]{1,200}$`
+)
+
+var (
+	headerRE = regexp.MustCompile(headerPattern)
+	aliasRE  = regexp.MustCompile(aliasPattern)
+
+	// ownHeaders are set by the bus itself, or mean the connection.
+	ownHeaders = []string{
+		"authorization", "proxy-authorization", "host", "content-length", "transfer-encoding", "connection", "keep-alive",
+		"te", "trailer", "upgrade", "via", "accept-encoding", "idempotency-key",
+	}
+)
+
+// builtinAliases returns the names under which the bus offers an agent beside
+// its own and those it is given (G1).
+func builtinAliases(name string, k Kind) []string {
+	return []string{"agent/" + name, "bridge/" + string(k) + "/" + name}
+}
+
+// agents checks each agent, and that no two answer to one name (G1).
+func (l *loader) agents() {
+	owner := map[string]string{} // name or alias → agent
+	sorted := names(l, "agents", l.c.Agents)
+	for _, name := range sorted {
+		owner[name] = name
+		for _, alias := range builtinAliases(name, l.c.Agents[name].Kind) {
+			owner[alias] = name
+		}
+	}
+	for _, name := range sorted {
+		a, path := l.c.Agents[name], join("agents", name)
+		for i, alias := range a.Aliases {
+			p := item(join(path, "aliases"), i)
+			switch other, taken := owner[alias]; {
+			case l.faulty(p): // it could not be read
+			case taken && other == name:
+				l.fault(p, "the agent answers to "+quote(alias)+" already", "remove the alias")
+			case taken:
+				l.fault(p, quote(alias)+" is a name of agent "+other, "choose another alias")
+			case !aliasRE.MatchString(alias):
+				l.fault(p, "this is not an alias", "use 1 to 200 visible ASCII characters without comma and double quote")
+			default:
+				owner[alias] = name
+			}
+		}
+		l.agent(&a, path)
+		l.c.Agents[name] = a
+	}
+}
+
+func (l *loader) agent(a *Agent, path string) {
+	if a.Kind == "" {
+		return // reported where it was read
+	}
+	v := reflect.ValueOf(a).Elem()
+	for _, f := range fieldsOf(v.Type()) {
+		_, set := l.c.origins[join(path, f.name)]
+		switch {
+		case f.later:
+		case set && !f.belongs(a.Kind):
+			l.fault(join(path, f.name), "the key belongs to agents of kind "+oneOf(f.kinds)+", and this is one of kind "+string(a.Kind), "remove it, or change kind")
+		case f.kinds != nil && f.required && f.belongs(a.Kind) && v.Field(f.index).IsZero() && !l.faulty(join(path, f.name)):
+			l.fault(join(path, f.name), "an agent of kind "+string(a.Kind)+" needs this key", "add "+f.name+": "+wanted(f))
+		}
+	}
+	switch a.Kind {
+	case KindOpenAI:
+		l.openai(a, path)
+	case KindConversation:
+		if _, ok := l.c.Conversations[a.Conversation]; !ok && a.Conversation != "" {
+			l.fault(join(path, "conversation"), "there is no conversation "+quote(a.Conversation), known("conversations", a.Conversation, l.c.Conversations))
+		}
+	case KindBuiltin:
+	}
+}
+
+func (l *loader) openai(a *Agent, path string) {
+	text, ok := l.secretText(path, "api_key_env", a.APIKeyEnv, "api_key_file", a.APIKeyFile)
+	if ok {
+		a.Authorization = agentbus.NewCredential("Bearer " + text)
+	}
+	if a.Auth == AuthPassthrough && (a.APIKeyEnv != "" || a.APIKeyFile != "") {
+		l.fault(join(path, "auth"), "passthrough sends the caller's Authorization, and the agent has a key of its own", "keep one of auth and the key")
+	}
+	for name := range a.Headers {
+		l.header(join(join(path, "headers"), name), name)
+	}
+	if a.URL == "" {
+		return
+	}
+	u, ok := l.httpURL(join(path, "url"), a.URL)
+	if ok && u.Scheme == "http" && !loopback(u.Hostname()) && !a.AllowPlaintext {
+		l.warn(join(path, "url"), "calls that carry a credential will be refused: it would cross the network in plain text (P24)", "use https, or set allow_plaintext: true on the agent")
+	}
+}
+
+// header checks one configured header. Those of the protocol cannot be
+// overridden (K6), but for the two of kagent.
+func (l *loader) header(path, name string) {
+	lower := strings.ToLower(name)
+	protocol := agentbus.IsProtocolHeader(name) || strings.HasPrefix(strings.ReplaceAll(lower, "_", "-"), "x-tangle-")
+	switch {
+	case !headerRE.MatchString(name):
+		l.fault(path, "this is not the name of a header", "use letters, digits and -")
+	case protocol && lower != agentbus.HeaderRootContext && lower != agentbus.HeaderParentContext:
+		l.fault(path, "a header of the protocol cannot be set (K6)", "remove it; the bus writes it from the lineage of the call")
+	case lower == "authorization":
+		l.fault(path, "the agent's Authorization is not set here", "name the variable that holds its key with api_key_env, or the file with api_key_file")
+	case slices.Contains(ownHeaders, lower):
+		l.fault(path, "the bus sets this header itself", "remove it")
+	}
+}
+
+// known tells what could have been meant by name.
+func known[T any](what, name string, m map[string]T) string {
+	var all []string
+	for n := range m {
+		all = append(all, n)
+	}
+	slices.Sort(all)
+	if near := nearest(name, all); near != "" {
+		return "did you mean " + near + "?"
+	}
+	if len(all) == 0 || len(all) > 12 {
+		return "declare it under " + what
+	}
+	return "declare it under " + what + ", or name " + oneOf(all)
+}

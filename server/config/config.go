@@ -1,0 +1,152 @@
+// Package config reads the configuration of a bus: agentbus.yaml, what the
+// environment says over it, and what the command line says over both.
+//
+// The structs of this file are the one source of truth. Their tags name each
+// key, its default, its bounds and what it is for; the loader ([Load]), the
+// JSON Schema ([Schema]), the explanation ([Explain]) and the commented file
+// that agentbus init writes ([Example]) are all read from them by reflection.
+//
+// [Load] reports every fault of a file at once, each with its place. A secret is
+// never in a Config as text: it is an [agentbus.Credential], so a Config can be
+// printed.
+package config
+
+import (
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// Tags of the fields below:
+//
+//	yaml      the key; "-" for what the loader computes
+//	default   as it would be written in the file; absent: the zero value, which doc explains
+//	doc       what the key is for, in one or two sentences
+//	env       the environment variable that overrides it
+//	enum      the values it may have, separated by |
+//	min, max  bounds, both included
+//	required  "true": there is no default
+//	pattern   the form of a text, for the schema; the loader says more when it checks it
+//	keys      the form of the keys of a table, likewise
+//	for       the kinds of agent it belongs to, separated by |
+//	example   what the commented file shows for it when there is no default
+//
+// A blank field of type later is a key of the specification that this version
+// reads and does not act on.
+
+// later is the type of a key that is accepted, whatever it holds, and answered
+// with a [Warning].
+type later struct{}
+
+// A Config is a checked configuration. It comes from [Load], is not changed
+// afterwards and may then be shared.
+type Config struct {
+	Listen         string                  `yaml:"listen" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. There is no TLS on it: keep it on loopback or behind a proxy that has."`
+	PublicURL      string                  `yaml:"public_url" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request."`
+	Keys           []Key                   `yaml:"keys" doc:"Who may call: static principals. More are made by agentbus keys create, which needs no secret here."`
+	Agents         map[string]Agent        `yaml:"agents" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"The agents of this bus by name. A caller reaches one as model NAME, agent/NAME, bridge/KIND/NAME or an alias (G1)."`
+	Conversations  map[string]Conversation `yaml:"conversations" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"Conversations by name; an agent of kind conversation makes one callable."`
+	Store          Store                   `yaml:"store" doc:"Where runs, turns and charges are kept."`
+	Limits         Limits                  `yaml:"limits" doc:"What is refused before any work is done (G3, P10)."`
+	Forwarding     Forwarding              `yaml:"forwarding" doc:"Credentials that a caller forwards for somebody else (P20)."`
+	Retention      Retention               `yaml:"retention" doc:"How long what was said is kept. Keys, digests and amounts stay (G25)."`
+	Detach         Detach                  `yaml:"detach" doc:"Calls that go on in the background after their caller left, so that its retry finds the answer (G14)."`
+	Ledger         Ledger                  `yaml:"ledger" doc:"Once per turn, charged once."`
+	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
+	StrictHTTP     bool                    `yaml:"strict_http" default:"true" env:"AGENTBUS_STRICT_HTTP" doc:"Refuse ambiguous HTTP at the socket: two body lengths, folded headers, bare line feeds (G36)."`
+	InstallKeyFile string                  `yaml:"install_key_file" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
+	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
+
+	_ later `yaml:"admin" doc:"Listener of the console, the admin API and the metrics."`
+	_ later `yaml:"auth" doc:"JWT and RFC 7662 introspection."`
+	_ later `yaml:"budgets" doc:"Caps per payer and period (G27)."`
+	_ later `yaml:"telemetry" doc:"OpenTelemetry export."`
+	_ later `yaml:"chain" doc:"The agent chain of A2A calls (C4 to C13)."`
+	_ later `yaml:"lineage" doc:"Conversation lineage (K2)."`
+	_ later `yaml:"resolver" doc:"Resolving agents by address."`
+	_ later `yaml:"a2a" doc:"The A2A surface."`
+	_ later `yaml:"tools" doc:"Tools offered to agents."`
+	_ later `yaml:"escalation" doc:"Passing payment and consent requests on."`
+
+	// Path is the file that was read; "" when there was none and all values
+	// are defaults or from the environment.
+	Path string `yaml:"-"`
+
+	origins map[string]Origin // by key path, of every value that is not a default
+}
+
+// Store says where things are kept.
+type Store struct {
+	URL string `yaml:"url" default:"sqlite:agentbus.db" pattern:"^sqlite:[^?#]+$" env:"AGENTBUS_STORE_URL" doc:"sqlite:PATH, relative to the working directory."`
+	// SQLite is the path in URL.
+	SQLite string `yaml:"-"`
+}
+
+// Limits are the bounds of a call.
+type Limits struct {
+	MaxDepth       int           `yaml:"max_depth" default:"4" min:"1" max:"999999999" env:"CLI_BRIDGE_MAX_DEPTH" doc:"A call that arrives at this depth is refused (P10)."`
+	MaxBody        Size          `yaml:"max_body" default:"4MiB" min:"1" max:"1GiB" doc:"Largest request body."`
+	MaxHeader      Size          `yaml:"max_header" default:"64KiB" min:"1KiB" max:"16MiB" doc:"Largest header block of a request."`
+	CallTimeout    time.Duration `yaml:"call_timeout" default:"10m" min:"1ms" doc:"Deadline of a whole call."`
+	ReadHeader     time.Duration `yaml:"read_header" default:"10s" min:"1ms" doc:"Time to read the header block of a request."`
+	ReadBody       time.Duration `yaml:"read_body" default:"60s" min:"1ms" doc:"Time to read the body of a request."`
+	Idle           time.Duration `yaml:"idle" default:"120s" min:"1ms" doc:"How long a connection may wait for its next request."`
+	ResponseHeader time.Duration `yaml:"response_header" default:"120s" min:"1ms" doc:"How long an agent may take to begin its answer."`
+	StreamIdle     time.Duration `yaml:"stream_idle" default:"5m" min:"1ms" doc:"How long a stream may be silent."`
+	InFlight       int           `yaml:"in_flight" default:"10000" min:"1" max:"10000000" doc:"Calls at once; more are answered 503 with Retry-After (G8)."`
+}
+
+// Forwarding says what a forwarded credential is worth.
+type Forwarding struct {
+	Mode ForwardingMode `yaml:"mode" default:"ignore" enum:"ignore|refuse" doc:"What a credential gets that is forwarded by a caller without inter_agent: ignore (the caller pays, and the record says so) or refuse (403)."`
+}
+
+// A ForwardingMode is what an unlisted caller's forwarded credential gets (P20).
+type ForwardingMode string
+
+// The forwarding modes.
+const (
+	ForwardingIgnore ForwardingMode = "ignore" // the caller pays, and the record says so
+	ForwardingRefuse ForwardingMode = "refuse" // 403 untrusted_forwarder
+)
+
+// A Key is a static principal and the secret that proves it.
+type Key struct {
+	ID         string                 `yaml:"id" example:"user-123" required:"true" pattern:"^[!#-+\\x2d-~]{1,128}$" doc:"The principal: who pays for the calls."`
+	SecretEnv  string                 `yaml:"secret_env" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" doc:"Environment variable that holds the secret."`
+	SecretFile string                 `yaml:"secret_file" doc:"File that holds the secret, on one line."`
+	Secret     agentbus.Credential    `yaml:"secret" pattern:"^[!-~]+$" doc:"The secret itself; refused without --dev."`
+	InterAgent bool                   `yaml:"inter_agent" doc:"May forward another's credential (P20)."`
+	Role       agentbus.PrincipalRole `yaml:"role" default:"user" enum:"user|admin" doc:"user may call agents; admin may operate the bus as well."`
+}
+
+// Principal returns whom the key stands for.
+func (k Key) Principal() agentbus.Principal {
+	return agentbus.Principal{ID: k.ID, Role: k.Role, InterAgent: k.InterAgent}
+}
+
+// Retention says how long things are kept.
+type Retention struct {
+	Replies time.Duration `yaml:"replies" default:"24h" min:"1s" doc:"Stored answers; a later duplicate gets 410 reply_expired."`
+	Events  time.Duration `yaml:"events" default:"30d" min:"1s" doc:"Events of finished runs."`
+}
+
+// Detach bounds the calls whose caller has left.
+type Detach struct {
+	Max     int           `yaml:"max" default:"256" min:"0" max:"1000000" doc:"How many at once; 0: a call ends when its caller leaves."`
+	Timeout time.Duration `yaml:"timeout" default:"5m" min:"1ms" doc:"How long each."`
+}
+
+// Ledger says how the ledger reads a key it knows.
+type Ledger struct {
+	OnMismatch MismatchMode `yaml:"on_mismatch" default:"refuse" enum:"refuse|execute" doc:"The same turn with another request: refuse (422 turn_mismatch), or execute it as a call of its own (G20)."`
+}
+
+// A MismatchMode is what the same turn with another request gets (G20).
+type MismatchMode string
+
+// The mismatch modes.
+const (
+	MismatchRefuse  MismatchMode = "refuse"  // 422 turn_mismatch
+	MismatchExecute MismatchMode = "execute" // a call of its own, recorded as turn_reused
+)

@@ -1,0 +1,98 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+)
+
+const exampleHead = `# agentbus.yaml: the configuration of a bus of agents.
+#
+# Check it with agentbus config check; see what is in force, and where each
+# value came from, with agentbus config explain. ${NAME} in a value is the
+# environment variable NAME. Secrets never stand here: name a variable or a
+# file that holds one.
+#
+# A line that begins with # and no space is a setting, as a rule at its default:
+# remove the # to change it.
+`
+
+// exampleText is what the commented file shows for tables, which have no
+// defaults.
+var exampleText = map[string]string{
+	"keys": `#keys:
+#  - {id: user-123, secret_env: USER_KEY}
+#  - {id: sandbox-a, secret_env: SANDBOX_A_KEY, inter_agent: true} # may forward another's credential
+#  - {id: ops, secret_env: OPS_KEY, role: admin}
+`,
+	"agents": `agents:
+  echo: {kind: builtin, builtin: echo}            # says what it is told
+  eliza: {kind: builtin, builtin: eliza}          # answers with a question
+  panel: {kind: conversation, conversation: chat} # the conversation below, called as one agent
+  # A real agent: anything that speaks the OpenAI dialect.
+#  researcher:
+#    kind: openai
+#    url: http://127.0.0.1:9001/v1
+#    model: gpt-x                                     # absent: the caller's model is passed on
+#    api_key_env: RESEARCHER_KEY                      # the agent's own key, never the caller's
+#    aliases: [bridge/sandbox/researcher]
+#    headers: {x-team: search}
+#    price: {input: 0.15, cached: 0.075, output: 0.60, call: 0} # USD per million tokens, and per call
+#    max_cost_usd: 0.05                               # the most one call can cost
+`,
+	"conversations": `conversations:
+  chat:
+    participants: [{agent: echo}, {agent: eliza}]
+    plan: alternate # or round-robin
+    max_turns: 4
+#    budget_usd: 0.50
+#    halt: {contains: goodbye}
+#  debate:
+#    participants:
+#      - {agent: researcher, label: Researcher}
+#      - {agent: eliza, auth: agent-owned, slug: critic} # pays for itself
+#    max_turns: 6
+`,
+}
+
+// Example returns a commented agentbus.yaml: every key with its default and
+// what it is for, and agents that work at once, offline, without a variable or
+// a secret.
+func Example() []byte {
+	var b strings.Builder
+	b.WriteString(exampleHead)
+	for _, f := range fieldsOf(reflect.TypeFor[Config]()) {
+		if f.later {
+			continue
+		}
+		b.WriteString("\n")
+		comment(&b, "# ", f.doc)
+		switch text, ok := exampleText[f.name]; {
+		case ok:
+			b.WriteString(text)
+		case isSection(f.typ):
+			b.WriteString("#" + f.name + ":\n")
+			for _, g := range fieldsOf(f.typ) {
+				comment(&b, "  # ", g.doc)
+				b.WriteString("#  " + g.name + ": " + g.def + "\n")
+			}
+		case f.def == "":
+			b.WriteString("#" + f.name + ": " + f.example + "\n")
+		default:
+			b.WriteString("#" + f.name + ": " + f.def + "\n")
+		}
+	}
+	return []byte(b.String())
+}
+
+// comment writes text as lines of at most 80 characters behind prefix.
+func comment(b *strings.Builder, prefix, text string) {
+	line := prefix
+	for word := range strings.FieldsSeq(text) {
+		if line != prefix && len(line)+len(word) > 80 {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			line = prefix
+		}
+		line += word + " "
+	}
+	b.WriteString(strings.TrimRight(line, " ") + "\n")
+}
