@@ -1,0 +1,107 @@
+// Package httpx is what every HTTP surface of the bus shares: the one writer of
+// error bodies, and a transport that stays in memory.
+package httpx
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// defaultRetryAfter is what a retryable error without a time of its own tells
+// its caller to wait.
+const defaultRetryAfter = time.Second
+
+// WriteError answers a request with err, in the OpenAI shape of section 3 of
+// the protocol. The status is that of the error's code, also when the error
+// reports another party's answer. An answer that must not be retried says
+// x-should-retry: false and has no Retry-After (P12); one that may be has
+// Retry-After and retry-after-ms, a second unless the error says otherwise.
+//
+// An err that is no [agentbus.Error] is CodeInternal, and nothing of it is
+// told. The ids are those of l; absent ones are left out. Nothing else of the
+// header of w is changed.
+func WriteError(w http.ResponseWriter, l agentbus.Lineage, err error) {
+	e := agentbus.AsError(err)
+	if e == nil {
+		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Del("Content-Length")
+	if e.Code.Retryable() {
+		wait := e.RetryAfter
+		if wait <= 0 {
+			wait = defaultRetryAfter
+		}
+		h.Set("Retry-After", strconv.FormatInt(max(1, int64((wait+time.Second-1)/time.Second)), 10))
+		h.Set("Retry-After-Ms", strconv.FormatInt(max(1, wait.Milliseconds()), 10))
+		h.Del("X-Should-Retry")
+	} else {
+		h.Del("Retry-After")
+		h.Del("Retry-After-Ms")
+		h.Set("X-Should-Retry", "false")
+	}
+	status := e.Code.Status()
+	if status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="agentbus"`)
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(ErrorBody(l, e)) // a caller that has left cannot be told
+}
+
+// errorBody is the shape of an error on OpenAI routes.
+type errorBody struct {
+	Message   string            `json:"message"`
+	Type      string            `json:"type"`
+	Param     *string           `json:"param"` // always null
+	Code      agentbus.Code     `json:"code"`
+	Run       agentbus.RunID    `json:"run_id,omitempty"`
+	Turn      agentbus.TurnID   `json:"turn_id,omitempty"`
+	Retryable bool              `json:"retryable"`
+	Explain   *agentbus.Explain `json:"explain,omitempty"`
+}
+
+// ErrorBody returns the body that [WriteError] writes: one line of JSON without
+// a newline, so that it is also the data of a server-sent event.
+func ErrorBody(l agentbus.Lineage, err error) []byte {
+	e := agentbus.AsError(err)
+	if e == nil {
+		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
+	}
+	body := struct {
+		Error errorBody `json:"error"`
+	}{errorBody{
+		Message: e.Message, Type: errorType(e.Code), Code: e.Code, Run: l.Run, Turn: l.Turn,
+		Retryable: e.Code.Retryable(), Explain: e.Explain,
+	}}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(body) != nil { // an Observed or Limit that is no JSON
+		b.Reset()
+		body.Error.Explain = nil
+		_ = enc.Encode(body)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// errorType returns the OpenAI type of errors with code c.
+func errorType(c agentbus.Code) string {
+	switch status := c.Status(); {
+	case status == http.StatusUnauthorized:
+		return "authentication_error"
+	case status == http.StatusForbidden:
+		return "permission_error"
+	case status == http.StatusTooManyRequests && c.Retryable():
+		return "rate_limit_error"
+	case status >= http.StatusInternalServerError:
+		return "server_error"
+	}
+	return "invalid_request_error"
+}
