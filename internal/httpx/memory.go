@@ -66,7 +66,7 @@ func inbound(ctx context.Context, r *http.Request) *http.Request {
 		in.Body = http.NoBody
 	}
 	in.RemoteAddr = "127.0.0.1:0" // it is this process
-	in.Response, in.GetBody, in.Cancel = nil, nil, nil
+	in.Response, in.GetBody = nil, nil
 	return in
 }
 
