@@ -1,0 +1,82 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/agentbus/agentbus"
+)
+
+// callColumns are the columns readCall reads, in its order.
+const callColumns = `id, state, attempts, payer, agent, run, path, parent, turn, request_id, caller, speaker, depth, digest,
+	owner, stream, replays, repeats, status, code, message, input_tokens, cached_tokens, output_tokens, usage_cost, estimated,
+	cost, unbilled, notes, began, ended`
+
+func readCall(r *row) agentbus.CallRecord {
+	c := agentbus.CallRecord{ID: r.int64(), State: agentbus.CallState(r.text()), Attempts: r.int()}
+	c.TurnKey = readTurnKey(r)
+	c.RequestID, c.Caller, c.Speaker = r.text(), r.text(), agentbus.Speaker(r.text())
+	c.Depth, c.Digest = r.int(), r.digest()
+	c.Owner, c.Stream = r.text(), r.bool()
+	c.Replays, c.Repeats = r.int(), r.int()
+	c.Status, c.Code, c.Message = r.int(), agentbus.Code(r.text()), r.text()
+	c.Usage = agentbus.Usage{
+		InputTokens: r.int64(), CachedTokens: r.int64(), OutputTokens: r.int64(), Cost: r.micros(), Estimated: r.bool(),
+	}
+	c.Cost, c.Unbilled = r.micros(), r.micros()
+	r.json(&c.Notes)
+	c.Began, c.Ended = r.time(), r.time()
+	return c
+}
+
+// readTurnKey reads payer, agent, run, path, parent and turn.
+func readTurnKey(r *row) agentbus.TurnKey {
+	return agentbus.TurnKey{
+		Payer: agentbus.Payer(r.text()), Agent: r.text(), Run: agentbus.RunID(r.text()),
+		Path: r.text(), Parent: agentbus.TurnID(r.text()), ID: agentbus.TurnID(r.text()),
+	}
+}
+
+// opened is the time at which the row about to be inserted opens its run, or
+// NULL when the run is known or has no id.
+const opened = "CASE WHEN ?5 <> '' AND NOT EXISTS (SELECT 1 FROM calls WHERE run = ?5) THEN ?18 END"
+
+// insertCall stores a new call. It changes nothing when the key is known.
+const insertCall = `INSERT INTO calls (key, state, payer, agent, run, path, parent, turn, turn_index, request_id, caller, speaker,
+		depth, digest, owner, stream, notes, began, attempts, opened)
+	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 1, ` + opened + `)
+	ON CONFLICT (key) DO NOTHING`
+
+// insertRefused stores a hop that executed nothing, or counts its repetition.
+const insertRefused = `INSERT INTO calls (key, state, payer, agent, run, path, parent, turn, turn_index, request_id, caller, speaker,
+		depth, digest, owner, stream, notes, began, attempts, opened, status, code, message, repeats, ended)
+	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 0, ` + opened + `,
+		?19, ?20, ?21, ?22, ?23)
+	ON CONFLICT (key) DO UPDATE SET repeats = repeats + excluded.repeats + 1, ended = excluded.ended`
+
+// callArgs returns the first 18 parameters of insertCall and insertRefused.
+func callArgs(key []byte, c *agentbus.CallRecord) []any {
+	return []any{
+		key, string(c.State), string(c.Payer), c.Agent, string(c.Run), c.Path, string(c.Parent), string(c.TurnKey.ID), int64(c.TurnKey.ID.Index(c.Run)),
+		c.RequestID, c.Caller, string(c.Speaker), int64(c.Depth), c.Digest[:], c.Owner, flag(c.Stream), notesText(c.Notes), micros(c.Began),
+	}
+}
+
+// insertRefusal writes what [Store.Record] noted.
+func insertRefusal(c *conn, r *refusalNote) error {
+	key := append([]byte{'r'}, r.key[:]...) // apart from the keys of calls
+	args := append(callArgs(key, &r.record), int64(r.record.Status), string(r.record.Code), r.record.Message, r.repeats, micros(r.record.Ended))
+	_, err := c.exec(insertRefused, args...)
+	return err
+}
+
+// Calls returns the calls and refusals of a run by id, which is the order in
+// which the ledger first saw them. It includes everything that this process
+// queued before; a run it does not know has none.
+func (s *Store) Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error) {
+	const what = "read the calls of a run"
+	_, err := write(ctx, s, what, func(*conn) (struct{}, error) { return struct{}{}, nil }) // behind everything queued
+	if err != nil {
+		return nil, err
+	}
+	return list(ctx, s, what, readCall, "SELECT "+callColumns+" FROM calls WHERE run = ?1 ORDER BY id", string(run))
+}

@@ -1,0 +1,171 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A task is one caller's write. The committer runs it inside a transaction, and
+// may run it again in another one after a roll-back.
+type task struct {
+	run  func(*conn) error
+	err  error         // valid once done is closed
+	done chan struct{} // closed after COMMIT, or when the task failed
+}
+
+// write hands f to the committer and waits until what f wrote is durable. f
+// decides with SELECT, ON CONFLICT and the number of changed rows. An
+// *agentbus.Error it returns is its verdict and reaches the caller with f's
+// result; what f wrote before is undone.
+func write[T any](ctx context.Context, s *Store, what string, f func(*conn) (T, error)) (T, error) {
+	var result, none T
+	t := &task{done: make(chan struct{}), run: func(c *conn) error {
+		var err error
+		result, err = f(c)
+		return err
+	}}
+	if err := s.enter(ctx, t); err != nil {
+		return none, unavailable(what, err)
+	}
+	select {
+	case <-t.done:
+		return result, unavailable(what, t.err)
+	case <-ctx.Done():
+		return none, ctx.Err() // the committer may still be writing result
+	}
+}
+
+// enter puts t into the queue.
+func (s *Store) enter(ctx context.Context, t *task) error {
+	s.entries.RLock()
+	defer s.entries.RUnlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	select {
+	case s.queue <- t:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// writable returns why nothing can be written. The caller holds entries.
+func (s *Store) writable() error {
+	if s.closed {
+		return errClosed
+	}
+	if err := s.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// commit is the committer. It ends when the queue is closed and empty.
+func (s *Store) commit(ctx context.Context) {
+	defer close(s.ended)
+	batch := make([]*task, 0, maxBatch)
+	for open := true; open; {
+		batch = batch[:0]
+		select {
+		case t, ok := <-s.queue:
+			open = ok
+			if ok {
+				batch = s.drain(append(batch, t))
+			}
+		case <-s.notes.bell:
+			batch = s.drain(batch)
+		}
+		if t := s.notes.take(); t != nil {
+			batch = append(batch, t) // last: everything noted before a task entered is committed with it
+		}
+		if len(batch) > 0 {
+			s.settle(ctx, batch)
+		}
+	}
+}
+
+// drain adds the tasks that wait to batch. It lets others run once before, so
+// that those who were just acknowledged can come back with their next task and
+// share the coming sync.
+func (s *Store) drain(batch []*task) []*task {
+	runtime.Gosched()
+	for len(batch) < maxBatch {
+		select {
+		case t, ok := <-s.queue:
+			if !ok {
+				return batch
+			}
+			batch = append(batch, t)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// settle makes batch durable, together if possible, and acknowledges it. When
+// one of its tasks fails, each runs in a transaction of its own, so that only
+// the bad one fails.
+func (s *Store) settle(ctx context.Context, batch []*task) {
+	err := s.transact(batch)
+	_, bad := errors.AsType[*undone](err)
+	switch _, verdict := errors.AsType[*agentbus.Error](err); {
+	case fatal(err):
+		s.broken.CompareAndSwap(nil, &err)
+		s.log.LogAttrs(ctx, slog.LevelError, "store is broken", slog.Any("error", err))
+	case bad && len(batch) > 1:
+		for _, t := range batch {
+			s.settle(ctx, []*task{t})
+		}
+		return
+	case err != nil && !verdict:
+		s.log.LogAttrs(ctx, slog.LevelError, "store cannot commit", slog.Int("tasks", len(batch)), slog.Any("error", err))
+	}
+	for _, t := range batch {
+		if err != nil {
+			t.err = err
+		}
+		close(t.done)
+	}
+}
+
+// undone says that a task failed after it wrote, or because of SQLite, and that
+// the transaction was rolled back for it.
+type undone struct{ error }
+
+// Unwrap returns why the task failed.
+func (u *undone) Unwrap() error { return u.error }
+
+// transact runs batch in one transaction and commits it. Verdicts of tasks that
+// wrote nothing stay with their tasks.
+func (s *Store) transact(batch []*task) error {
+	if err := s.broken.Load(); err != nil {
+		return *err
+	}
+	c := s.writer
+	if err := c.control("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	for _, t := range batch {
+		before := c.wrote
+		t.err = t.run(c)
+		if t.err == nil {
+			continue
+		}
+		if _, verdict := errors.AsType[*agentbus.Error](t.err); verdict && c.wrote == before {
+			continue
+		}
+		_ = c.control("ROLLBACK") // SQLite may have rolled back by itself
+		return &undone{t.err}
+	}
+	if err := c.control("COMMIT"); err != nil {
+		_ = c.control("ROLLBACK")
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package sqlite
+
+import (
+	"context"
+	"iter"
+	"strconv"
+
+	"github.com/agentbus/agentbus"
+)
+
+// appendEvents gives events the next positions of the execution.
+func appendEvents(c *conn, id agentbus.ExecutionID, events []agentbus.Event) error {
+	for i := range events {
+		e := &events[i]
+		_, err := c.exec(`INSERT INTO events (execution, position, at, type, run, turn, cause, data)
+			VALUES (?1, (SELECT coalesce(max(position) + 1, 0) FROM events WHERE execution = ?1), ?2, ?3, ?4, ?5, ?6, ?7)`,
+			string(id), micros(e.At), e.Type, string(e.Run), string(e.Turn), string(e.Cause), blob(e.Data))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readEvent(r *row) agentbus.Event {
+	e := agentbus.Event{Execution: agentbus.ExecutionID(r.text()), Position: agentbus.Position(r.int64())}
+	e.ID = agentbus.EventID("evt_" + string(e.Execution) + "_" + strconv.FormatInt(int64(e.Position), 10))
+	e.At, e.Type, e.Run = r.time(), r.text(), agentbus.RunID(r.text())
+	e.Turn, e.Cause, e.Data = agentbus.TurnID(r.text()), agentbus.EventID(r.text()), r.blob()
+	return e
+}
+
+// Events yields the events of an execution past a position, in order; -1 is
+// before the first. It sees every event that was acknowledged before it
+// started. It ends with its first error.
+func (s *Store) Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error] {
+	return pages(func(after int64) ([]agentbus.Event, error) {
+		var page []agentbus.Event
+		size := 0
+		err := s.each(ctx, "read the events of an execution", func(r *row) bool {
+			page = append(page, readEvent(r))
+			size += len(page[len(page)-1].Data)
+			return size < pageBytes
+		}, `SELECT execution, position, at, type, run, turn, cause, data FROM events
+			WHERE execution = ?1 AND position > ?2 ORDER BY position LIMIT ?3`, string(id), after, pageRows)
+		return page, err
+	}, func(e agentbus.Event) int64 { return int64(e.Position) }, int64(after))
+}

@@ -1,0 +1,128 @@
+package sqlite
+
+import (
+	"context"
+	"sync"
+
+	"github.com/agentbus/agentbus"
+)
+
+// notes are the writes nobody waits for: refusals and replay counts. A crash
+// may lose the last of them. What is repeated takes one place here, and one
+// row, however often it is (P12).
+type notes struct {
+	mu       sync.Mutex
+	refusals map[agentbus.Digest]*refusalNote
+	replays  map[int64]int64 // by call
+
+	room chan struct{} // holds one value for each entry of the maps
+	bell chan struct{} // holds one value when there is something
+}
+
+// A refusalNote is a hop that executed nothing, and how often.
+type refusalNote struct {
+	key     agentbus.Digest
+	record  agentbus.CallRecord
+	repeats int64
+}
+
+func newNotes(limit int) *notes {
+	return &notes{
+		refusals: make(map[agentbus.Digest]*refusalNote), replays: make(map[int64]int64),
+		room: make(chan struct{}, limit), bell: make(chan struct{}, 1),
+	}
+}
+
+// add notes something: repeat adds to an entry that waits and reports whether
+// there was one, create makes it. Both run under the lock. It waits, until ctx
+// ends, while the notes are full.
+func (n *notes) add(ctx context.Context, repeat func() bool, create func()) error {
+	n.mu.Lock()
+	known := repeat()
+	n.mu.Unlock()
+	if known {
+		return nil
+	}
+	select {
+	case n.room <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	n.mu.Lock()
+	if repeat() {
+		<-n.room
+	} else {
+		create()
+	}
+	n.mu.Unlock()
+	select {
+	case n.bell <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// take empties the notes into a task; nil when there is nothing.
+func (n *notes) take() *task {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.refusals)+len(n.replays) == 0 {
+		return nil
+	}
+	refusals, replays := n.refusals, n.replays
+	for range len(refusals) + len(replays) {
+		<-n.room
+	}
+	n.refusals, n.replays = make(map[agentbus.Digest]*refusalNote), make(map[int64]int64)
+	return &task{done: make(chan struct{}), run: func(c *conn) error { return writeNotes(c, refusals, replays) }}
+}
+
+func writeNotes(c *conn, refusals map[agentbus.Digest]*refusalNote, replays map[int64]int64) error {
+	for _, r := range refusals {
+		if err := insertRefusal(c, r); err != nil {
+			return err
+		}
+	}
+	for id, n := range replays {
+		if _, err := c.exec("UPDATE calls SET replays = replays + ?2 WHERE id = ?1", id, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Record stores a hop that executed nothing: c.State is CallRefused or
+// CallPassed. The same key again adds one to Repeats and moves Ended (P12). It
+// returns once the record is queued; the next commit writes it, and a crash may
+// lose the last ones. It waits, until ctx ends, only when the queue is full.
+func (s *Store) Record(ctx context.Context, key agentbus.Digest, c agentbus.CallRecord) error {
+	return s.note(ctx, "record a call", func() bool {
+		r, known := s.notes.refusals[key]
+		if known {
+			r.repeats++
+			r.record.Ended = c.Ended
+		}
+		return known
+	}, func() { s.notes.refusals[key] = &refusalNote{key: key, record: c} })
+}
+
+// Replayed counts a duplicate of the call that was answered without executing.
+// It is as durable as [Store.Record].
+func (s *Store) Replayed(ctx context.Context, id int64) error {
+	return s.note(ctx, "count a replay", func() bool {
+		_, known := s.notes.replays[id]
+		if known {
+			s.notes.replays[id]++
+		}
+		return known
+	}, func() { s.notes.replays[id] = 1 })
+}
+
+func (s *Store) note(ctx context.Context, what string, repeat func() bool, create func()) error {
+	s.entries.RLock()
+	defer s.entries.RUnlock()
+	if err := s.writable(); err != nil {
+		return unavailable(what, err)
+	}
+	return unavailable(what, s.notes.add(ctx, repeat, create))
+}

@@ -1,0 +1,174 @@
+package sqlite
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	codes "modernc.org/sqlite/lib"
+)
+
+// applicationID marks our files; see the first migration.
+const applicationID = 0x61676273
+
+// creating keeps two stores of this process from creating a file at once. A
+// process that closes any descriptor of a file loses all its POSIX locks on
+// it, so no file is opened here that SQLite may have open already.
+var creating sync.Mutex
+
+// open makes the store ready: file, schema, install key, writer and readers.
+func (s *Store) open(ctx context.Context, path string) error {
+	synchronous := "FULL"
+	if path == ":memory:" {
+		dir, err := os.MkdirTemp("", "agentbus-")
+		if err != nil {
+			return fmt.Errorf("make a directory for a store in memory: %w", err)
+		}
+		s.scratch, path, synchronous = dir, filepath.Join(dir, "bus.db"), "OFF"
+	}
+	path, err := create(path)
+	if err != nil {
+		return err
+	}
+	dsn := (&url.URL{Scheme: "file", Path: filepath.ToSlash(path)}).String() +
+		"?mode=rw&_error_rc=1&_dqs=0&_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(" + synchronous + ")"
+	if s.writer, err = dial(ctx, dsn); err != nil {
+		return unusable(path, err)
+	}
+	if err := patiently(ctx, func() error { return s.prepare(ctx, path, dsn) }); err != nil {
+		return unusable(path, err)
+	}
+	s.readers, err = openReaders(dsn)
+	return err
+}
+
+// create makes an empty file that its owner alone can read, unless there is a
+// file, and returns its absolute path.
+func create(path string) (string, error) {
+	if path == "" {
+		return "", errors.New("the store has no path; name a file, such as agentbus.db")
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("find the store %s: %w", path, err)
+	}
+	path = abs
+	creating.Lock()
+	defer creating.Unlock()
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return "", fmt.Errorf("the store %s is a directory; name a file in it, such as %s", path, filepath.Join(path, "agentbus.db"))
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
+	switch {
+	case err == nil:
+		return path, f.Close()
+	case errors.Is(err, fs.ErrExist):
+		return path, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("the directory of the store %s does not exist; create it: %w", path, err)
+	}
+	return "", fmt.Errorf("the store %s cannot be created; let the process write to its directory, or name another file: %w", path, err)
+}
+
+// unusable says why the file cannot be a store and what to do.
+func unusable(path string, err error) error {
+	switch sqliteCode(err) {
+	case 0:
+		return fmt.Errorf("the store %s: %w", path, err)
+	case codes.SQLITE_NOTADB:
+		return fmt.Errorf("%s is not a SQLite database and was left as it is; name another file: %w", path, err)
+	}
+	return fmt.Errorf("the store %s cannot be opened: %s: %w", path, advice(err), err)
+}
+
+// patiently runs f until it succeeds or fails for another reason than that
+// another process opens the same file at this moment. Switching to write-ahead
+// logging answers SQLITE_BUSY at once, whatever the busy timeout.
+func patiently(ctx context.Context, f func() error) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for range 1000 {
+		err := f()
+		if code := sqliteCode(err); code != codes.SQLITE_BUSY && code != codes.SQLITE_LOCKED {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return f()
+}
+
+// prepare brings the file up to date. It may be repeated.
+func (s *Store) prepare(ctx context.Context, path, dsn string) error {
+	version, err := s.identify()
+	if err != nil {
+		return err
+	}
+	if version > schemaVersion {
+		return fmt.Errorf("it was written by a newer agentbus (schema %d; this one knows %d); run the newer version, or name another file", version, schemaVersion)
+	}
+	mode, _, err := s.writer.first("PRAGMA journal_mode = WAL")
+	if err != nil {
+		return err
+	}
+	if m := mode.text(); m != "wal" {
+		return fmt.Errorf("its file system cannot hold a write-ahead log (journal mode %q); put it on a local disk", m)
+	}
+	if version < schemaVersion {
+		if err := s.migrate(ctx, dsn); err != nil {
+			return err
+		}
+		s.log.InfoContext(ctx, "store is up to date", "path", path, "schema", schemaVersion)
+	}
+	return s.loadInstallKey()
+}
+
+// identify returns the schema version of the file: 0 when it is empty. It
+// fails when the file belongs to another program, before anything is changed.
+func (s *Store) identify() (version int64, err error) {
+	r, _, err := s.writer.first(`SELECT (SELECT user_version FROM pragma_user_version),
+		(SELECT application_id FROM pragma_application_id),
+		(SELECT count(*) FROM sqlite_schema WHERE name NOT LIKE 'goose\_%' ESCAPE '\' AND name NOT LIKE 'sqlite\_%' ESCAPE '\')`)
+	if err != nil {
+		return 0, err
+	}
+	version, app, tables := r.int64(), r.int64(), r.int64()
+	if app != applicationID && (app != 0 || version != 0 || tables != 0) {
+		return 0, errors.New("it is the database of another program and was left as it is; name another file")
+	}
+	return version, nil
+}
+
+// loadInstallKey reads the install key, made when the store is new (P19). Two
+// processes that make it at once end up with the same one.
+func (s *Store) loadInstallKey() error {
+	const query = "SELECT value FROM meta WHERE name = 'install_key'"
+	r, found, err := s.writer.first(query)
+	if err == nil && !found {
+		key := make([]byte, 32)
+		_, _ = rand.Read(key) // never fails since Go 1.24
+		if _, err = s.writer.exec("INSERT INTO meta (name, value) VALUES ('install_key', ?1) ON CONFLICT (name) DO NOTHING", key); err == nil {
+			r, _, err = s.writer.first(query)
+		}
+	} else if err == nil {
+		// A file that can be read may still be closed to writing: say so now.
+		if err = s.writer.control("BEGIN IMMEDIATE"); err == nil {
+			err = s.writer.control("ROLLBACK")
+		}
+	}
+	if err != nil {
+		return err
+	}
+	s.installKey = r.blob()
+	return nil
+}

@@ -1,0 +1,121 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// Open creates the execution e, or finds it by its id, and claims its lease,
+// in one transaction (R17). Its outcomes:
+//
+//   - The claim succeeds: the execution is returned as it is stored, running,
+//     with a lease of a higher epoch. Definition, Seed, Spec, First and Halt are
+//     those of the first Open and the last [Store.Halt] (R15).
+//   - The execution is done: it is returned as stored, without a claim.
+//   - Another owner holds the lease, it has not expired, and claim.TakeOver is
+//     not its epoch: CodeRunConflict, and the execution as stored.
+//
+// The first turn of a new execution that serves a turn comes after the turns of
+// those that served it before (P17). Leases are measured by the clock of this
+// process: several processes on one file share a machine.
+func (s *Store) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
+	const what = "claim an execution"
+	got, err := write(ctx, s, what, func(c *conn) (agentbus.Execution, error) { return open(c, e, claim, time.Now()) })
+	if got.ID == "" || got.Lease.Epoch == 1 {
+		return got, err // nothing, or just made: there are no turns to count
+	}
+	if cerr := s.countTurns(ctx, what, &got); err == nil {
+		err = cerr
+	}
+	return got, err
+}
+
+func open(c *conn, e agentbus.Execution, claim agentbus.Claim, now time.Time) (agentbus.Execution, error) {
+	r, found, err := c.first("SELECT "+executionColumns+" FROM executions WHERE id = ?1", string(e.ID))
+	if err != nil {
+		return agentbus.Execution{}, err
+	}
+	if !found {
+		return insertExecution(c, e, claim, now)
+	}
+	known := readExecution(r)
+	if r.err != nil || known.State == agentbus.RunDone {
+		return known, r.err
+	}
+	l := &known.Lease
+	held := l.Owner != "" && l.Owner != claim.Owner && l.Expires.After(now)
+	if held && (claim.TakeOver == 0 || claim.TakeOver != l.Epoch) {
+		return known, refusal(agentbus.CodeRunConflict, "another driver is running this execution; follow it there, or claim it once its lease has expired")
+	}
+	known.State, known.Ended = agentbus.RunRunning, time.Time{}
+	l.Owner, l.Epoch, l.Expires = claim.Owner, l.Epoch+1, stored(now.Add(claim.TTL))
+	_, err = c.exec("UPDATE executions SET state = 'running', owner = ?2, epoch = ?3, expires = ?4, ended = NULL WHERE id = ?1",
+		string(e.ID), l.Owner, signed(l.Epoch), micros(l.Expires))
+	return known, err
+}
+
+// insertExecution stores a new execution under its first lease.
+func insertExecution(c *conn, e agentbus.Execution, claim agentbus.Claim, now time.Time) (agentbus.Execution, error) {
+	e.State, e.Halt, e.Turns, e.Cost = agentbus.RunRunning, nil, 0, 0
+	e.Began, e.Ended = stored(e.Began), time.Time{}
+	e.Lease = agentbus.Lease{Execution: e.ID, Owner: claim.Owner, Epoch: 1, Expires: stored(now.Add(claim.TTL))}
+	e.First = 0
+	if e.Parent != "" {
+		r, _, err := c.first(`SELECT coalesce(max(t.idx) + 1, 0) FROM executions e JOIN turns t ON t.execution = e.id
+			WHERE e.run = ?1 AND e.parent = ?2 AND e.payer = ?3 AND e.path = ?4`,
+			string(e.Run), string(e.Parent), string(e.Payer), e.Path)
+		if err != nil {
+			return agentbus.Execution{}, err
+		}
+		e.First = r.int()
+	}
+	_, err := c.exec(`INSERT INTO executions (id, run, conversation, definition, seed, payer, path, parent, depth, first, spec, state,
+			owner, epoch, expires, began)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'running', ?12, 1, ?13, ?14)`,
+		string(e.ID), string(e.Run), e.Conversation, e.Definition[:], e.Seed, string(e.Payer), e.Path, string(e.Parent),
+		int64(e.Depth), int64(e.First), blob(e.Spec), e.Lease.Owner, micros(e.Lease.Expires), micros(e.Began))
+	return e, err
+}
+
+// Renew prolongs a lease to ttl from now. CodeLeaseLost: it was given back or
+// has moved on (R17).
+func (s *Store) Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) (agentbus.Lease, error) {
+	return write(ctx, s, "renew a lease", func(c *conn) (agentbus.Lease, error) {
+		renewed := l
+		renewed.Expires = stored(time.Now().Add(ttl))
+		changed, err := c.exec("UPDATE executions SET expires = ?4 WHERE id = ?1 AND owner = ?2 AND epoch = ?3",
+			string(l.Execution), l.Owner, signed(l.Epoch), micros(renewed.Expires))
+		if err == nil && changed == 0 {
+			err = errLeaseLost
+		}
+		return renewed, err
+	})
+}
+
+// Halt stores why the execution stopped: done when h is final, else paused
+// (R16). It appends events and gives the lease back, in the same transaction.
+// CodeLeaseLost: the lease was given back or has moved on (R17).
+func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error {
+	halt, err := jsonText(h)
+	if err != nil {
+		return unavailable("encode a halt", err)
+	}
+	state, ended := agentbus.RunPaused, any(nil)
+	if h.Kind.Final() {
+		state, ended = agentbus.RunDone, micros(time.Now())
+	}
+	_, err = write(ctx, s, "halt an execution", func(c *conn) (struct{}, error) {
+		changed, err := c.exec(`UPDATE executions SET state = ?4, halt = ?5, ended = ?6, owner = '', expires = NULL
+			WHERE id = ?1 AND owner = ?2 AND epoch = ?3`, string(l.Execution), l.Owner, signed(l.Epoch), string(state), halt, ended)
+		if err == nil && changed == 0 {
+			err = errLeaseLost
+		}
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, appendEvents(c, l.Execution, events)
+	})
+	return err
+}

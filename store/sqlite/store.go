@@ -1,0 +1,125 @@
+// Package sqlite keeps the bus's durable state in one SQLite file: the
+// gateway's ledger, the drivers' journal and leases, events, refusals and API
+// keys.
+//
+// Every write goes through one committer, which puts whatever waits into one
+// transaction and acknowledges all of it after COMMIT with synchronous=FULL:
+// what a method acknowledged is there after any crash (I2). Readers stand
+// beside it and see everything acknowledged before they started. Several
+// processes may open the file at once.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+)
+
+// Config says where the store is.
+type Config struct {
+	// Path of the file; it is created, readable by its owner only, when there is
+	// none, but its directory is not. ":memory:" is a store of its own that is
+	// gone with Close; nothing of it survives a crash.
+	Path string
+	// Logger hears of failed commits and migrations; nil: nobody does.
+	Logger *slog.Logger
+}
+
+// A Store is an open store. Its methods are safe for concurrent use.
+//
+// A write that was queued is committed even when its caller's context ends
+// while it waits; the caller then gets the context's error. Every failure of
+// the store itself is an *agentbus.Error with CodeStoreUnavailable. After a
+// failed sync the store is broken: it writes nothing more until it is opened
+// again.
+type Store struct {
+	log        *slog.Logger
+	readers    *sql.DB
+	statements sync.Map // the readers' *sql.Stmt by their text
+	installKey []byte
+	scratch    string // directory to remove after Close; "" for a named store
+
+	writer  *conn // the committer's own
+	queue   chan *task
+	notes   *notes
+	broken  atomic.Pointer[error] // why nothing is written any more
+	entries sync.RWMutex          // held for reading while a task enters the queue, for writing to close it
+	closed  bool                  // guarded by entries
+	ended   chan struct{}         // closed by the committer as it ends
+	close   func() error          // once
+}
+
+// Limits of the committer.
+const (
+	maxQueue = 1024 // tasks that wait; above, writers wait for room
+	maxBatch = 256  // tasks in one transaction, which bounds how long the first of them waits
+	maxNotes = 4096 // distinct refusals and replayed calls that wait
+)
+
+// Open opens the store at cfg.Path, creates it when there is none, and brings
+// an older schema up to date. It fails when the path cannot be written, is no
+// store, or was written by a newer version. The caller closes the store.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	s := &Store{
+		log:   cfg.Logger,
+		queue: make(chan *task, maxQueue),
+		notes: newNotes(maxNotes),
+		ended: make(chan struct{}),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.close = sync.OnceValue(s.shut)
+	if err := s.open(ctx, cfg.Path); err != nil {
+		return nil, errors.Join(err, s.release())
+	}
+	go s.commit(context.WithoutCancel(ctx)) // ends when shut closes the queue
+	return s, nil
+}
+
+// Close commits what is queued, waits for the committer and closes the file.
+// Writes that come later answer CodeStoreUnavailable.
+func (s *Store) Close() error { return s.close() }
+
+func (s *Store) shut() error {
+	s.entries.Lock()
+	s.closed = true
+	close(s.queue)
+	s.entries.Unlock()
+	<-s.ended
+	return s.release()
+}
+
+// release closes what Open opened. The writer goes last: it folds the log into
+// the file.
+func (s *Store) release() error {
+	var errs []error
+	if s.readers != nil {
+		errs = append(errs, s.readers.Close())
+	}
+	if s.writer != nil {
+		errs = append(errs, s.writer.close())
+	}
+	if s.scratch != "" {
+		errs = append(errs, os.RemoveAll(s.scratch))
+	}
+	return errors.Join(errs...)
+}
+
+// InstallKey returns the 32 random bytes that were made with the store (P19).
+// The caller does not change them.
+func (s *Store) InstallKey() []byte { return s.installKey }
+
+// Check reports whether the store can be written, by writing to it.
+func (s *Store) Check(ctx context.Context) error {
+	_, err := write(ctx, s, "write", func(c *conn) (struct{}, error) {
+		_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('checked', x'01')
+			ON CONFLICT (name) DO UPDATE SET value = excluded.value`)
+		return struct{}{}, err
+	})
+	return err
+}
