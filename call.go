@@ -3,6 +3,8 @@ package agentbus
 import (
 	"context"
 	"iter"
+	"math"
+	"slices"
 	"strings"
 )
 
@@ -42,12 +44,22 @@ type Usage struct {
 	Estimated    bool   `json:"estimated,omitempty"`   // tokens were not reported, but counted from bytes
 }
 
-// Add returns the sum of u and v; it is estimated when either is.
+// Add returns the sum of u and v; it is estimated when either is. Figures come
+// from agents: a sum that would overflow stays at the largest number, so that
+// no absurd report turns into a negative one.
 func (u Usage) Add(v Usage) Usage {
 	return Usage{
-		InputTokens: u.InputTokens + v.InputTokens, CachedTokens: u.CachedTokens + v.CachedTokens,
-		OutputTokens: u.OutputTokens + v.OutputTokens, Cost: u.Cost + v.Cost, Estimated: u.Estimated || v.Estimated,
+		InputTokens: add(u.InputTokens, v.InputTokens), CachedTokens: add(u.CachedTokens, v.CachedTokens),
+		OutputTokens: add(u.OutputTokens, v.OutputTokens), Cost: add(u.Cost, v.Cost), Estimated: u.Estimated || v.Estimated,
 	}
+}
+
+// add is a + b for numbers that are not negative.
+func add[T ~int64](a, b T) T {
+	if sum := a + b; sum >= a || b < 0 {
+		return sum
+	}
+	return math.MaxInt64
 }
 
 // A Call asks an agent for an answer. It is not changed once it is made: a
@@ -112,8 +124,8 @@ type Middleware func(Backend) Backend
 
 // Wrap returns b inside ms. The first listed is outermost: it sees a call first.
 func Wrap(b Backend, ms ...Middleware) Backend {
-	for i := len(ms) - 1; i >= 0; i-- {
-		b = ms[i](b)
+	for _, m := range slices.Backward(ms) {
+		b = m(b)
 	}
 	return b
 }

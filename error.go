@@ -140,7 +140,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Is reports whether target is an *Error of the same code, so that
 // errors.Is(err, &Error{Code: CodeLeaseLost}) asks for a code.
 func (e *Error) Is(target error) bool {
-	t, ok := target.(*Error) //nolint:errorlint // Is compares one link of the chain
+	t, ok := target.(*Error)
 	return ok && t.Code == e.Code
 }
 

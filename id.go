@@ -48,18 +48,15 @@ func (r RunID) Turn(index int, s Speaker) TurnID {
 }
 
 // Index returns the index that t was made with as a turn of r, or -1 when t is
-// not of the form that [RunID.Turn] makes.
+// not of the form that [RunID.Turn] makes, or its index has more than 9 digits.
 func (t TurnID) Index(r RunID) int {
 	rest, ok := strings.CutPrefix(string(t), string(r)+".t")
 	if !ok {
 		return -1
 	}
-	digits, _, ok := strings.Cut(rest, ".")
-	if !ok || len(digits) > 9 {
-		return -1
-	}
+	digits, slug, _ := strings.Cut(rest, ".")
 	n, err := strconv.ParseUint(digits, 10, 31)
-	if err != nil {
+	if err != nil || slug == "" || len(digits) > 9 || len(digits) > 1 && digits[0] == '0' {
 		return -1
 	}
 	return int(n)

@@ -162,11 +162,16 @@ func ParseLineage(h http.Header) (Lineage, error) {
 	if l.Depth, err = ParseDepth(value(v[fDepth])); err != nil {
 		return Lineage{}, err
 	}
-	if err := l.setIDs(v); err != nil {
+	if err := checkIDs(v); err != nil {
 		return Lineage{}, err
 	}
-	if !validTraceParent(l.TraceParent) || len(l.TraceState) > maxID {
+	l.Run, l.Turn, l.Parent = RunID(value(v[fRun])), TurnID(value(v[fTurn])), TurnID(value(v[fParent]))
+	l.RootContext, l.ParentContext, l.Path = value(v[fRoot]), value(v[fParentContext]), value(v[fPath])
+	if !validTraceParent(l.TraceParent) {
 		l.TraceParent, l.TraceState = "", ""
+	}
+	if len(l.TraceState) > maxID { // a bad tracestate does not cost the traceparent (W3C)
+		l.TraceState = ""
 	}
 	return l, nil
 }
@@ -186,11 +191,11 @@ func collect(h http.Header) (v [fields]*string, err error) {
 			continue
 		}
 		if f == fTraceParent || f == fTraceState {
-			if len(values) == 1 && v[f] == nil {
-				v[f] = &values[0]
-			} else if f == fTraceParent {
-				v[f] = new(string) // two are as bad as a malformed one
+			s := "" // two traceparents, or two spellings of one name, are as bad as a malformed one
+			if v[f] == nil && (len(values) == 1 || f == fTraceState) {
+				s = strings.Join(values, ",") // W3C: several tracestate headers are one list
 			}
+			v[f] = &s
 			continue
 		}
 		if len(values) > 1 || v[f] != nil || strings.Contains(values[0], ",") {
@@ -223,8 +228,8 @@ func checkConnection(h http.Header) error {
 	return nil
 }
 
-// setIDs checks and sets the ids of l (P4, P7, K5) and its path.
-func (l *Lineage) setIDs(v [fields]*string) error {
+// checkIDs refuses malformed ids (P4, P7, K5), paths and lengths.
+func checkIDs(v [fields]*string) error {
 	for _, f := range [...]int{fRun, fTurn, fParent} {
 		if v[f] != nil && !validID(*v[f]) {
 			return invalidLineage("P4", headerNames[f]+" is not an id",
@@ -245,8 +250,6 @@ func (l *Lineage) setIDs(v [fields]*string) error {
 	if v[fRun] == nil && (v[fTurn] != nil || v[fParent] != nil) {
 		return invalidLineage("P7", "a turn was sent without its run", "send "+HeaderRunID+" too, or no lineage at all")
 	}
-	l.Run, l.Turn, l.Parent = RunID(value(v[fRun])), TurnID(value(v[fTurn])), TurnID(value(v[fParent]))
-	l.RootContext, l.ParentContext, l.Path = value(v[fRoot]), value(v[fParentContext]), value(v[fPath])
 	return nil
 }
 
@@ -297,13 +300,14 @@ func ParseDepth(s string) (int, error) {
 	return n, nil
 }
 
-// clip shortens what a caller sent before it is said back.
+// clip shortens what a caller sent before it is said back, and takes out what
+// a relay could take for a mention.
 func clip(s string) string {
 	const most = 64
 	if len(s) > most {
 		s = s[:most] + "…"
 	}
-	return strings.ToValidUTF8(s, "?")
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "@", "?")
 }
 
 // CheckDepth refuses, with CodeDepthExceeded, a call that arrives at or above
@@ -313,8 +317,8 @@ func (l Lineage) CheckDepth(limit int) error {
 		return nil
 	}
 	message := "depth " + strconv.Itoa(l.Depth) + " reaches the limit of " + strconv.Itoa(limit) +
-		": this call would be hop " + strconv.Itoa(min(l.Depth+1, maxDepth))
-	if l.Run != "" {
+		": this call would be hop " + strconv.Itoa(l.Forward().Depth)
+	if l.Run != "" && !strings.Contains(string(l.Run), "@") { // no mention in a message
 		message += " of run " + string(l.Run)
 	}
 	return &Error{
@@ -326,7 +330,7 @@ func (l Lineage) CheckDepth(limit int) error {
 // Forward returns the lineage of the same turn at the next hop (P8): depth is
 // one higher, all else is unchanged. It is what gateways and routers send.
 func (l Lineage) Forward() Lineage {
-	l.Depth = min(l.Depth+1, maxDepth)
+	l.Depth = min(max(l.Depth, 0), maxDepth-1) + 1
 	return l
 }
 

@@ -2,7 +2,6 @@ package agentbus
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -11,9 +10,13 @@ import (
 // Micros is money: millionths of a US dollar. Sums of Micros are exact (R8, G26).
 type Micros int64
 
+// maxMicros is the largest amount that is read or computed here. A thousand of
+// them still add up without overflowing.
+const maxMicros Micros = 9e15
+
 // USD returns m as a decimal of dollars with six places, such as "0.004000".
 func (m Micros) USD() string {
-	sign, u := "", uint64(m)
+	sign, u := "", uint64(m) //nolint:gosec // below zero it is negated in the next line, the smallest number too
 	if m < 0 {
 		sign, u = "-", -u
 	}
@@ -35,7 +38,11 @@ func ParseUSD(s string) (Micros, error) {
 		return 0, fmt.Errorf("%q is not an amount of dollars such as 0.15", s)
 	}
 	f, _ := strconv.ParseUint(digits+strings.Repeat("0", 6-len(digits)), 10, 63)
-	return Micros(w)*1e6 + Micros(f) + up, nil
+	m := Micros(w)*1e6 + Micros(f) + up
+	if m > maxMicros {
+		return 0, fmt.Errorf("%q is more than the largest amount, 9000000000 dollars", s)
+	}
+	return m, nil
 }
 
 // A Price says what one call costs. The zero Price is free.
@@ -47,7 +54,8 @@ type Price struct {
 }
 
 // Cost returns the price of a call that used u. It is rounded up once, over the
-// whole call (G27), and saturates instead of overflowing.
+// whole call (G27), and saturates at 9,000,000,000 dollars, so that a call whose
+// agent reports absurd usage is dear, and still leaves room to add.
 func (p Price) Cost(u Usage) Micros {
 	cached := min(max(u.CachedTokens, 0), max(u.InputTokens, 0))
 	cachedPrice := p.Cached
@@ -68,10 +76,10 @@ func (p Price) Cost(u Usage) Micros {
 		hi, _ = bits.Add64(hi, h, carry)
 	}
 	if hi >= 1e6 {
-		return math.MaxInt64
+		return maxMicros
 	}
 	q, _ := bits.Div64(hi, lo, 1e6)
-	return Micros(min(q, math.MaxInt64)) //nolint:gosec // bounded on this line
+	return Micros(min(q, uint64(maxMicros)))
 }
 
-func clamp(n int64) uint64 { return uint64(max(n, 0)) } //nolint:gosec // not negative
+func clamp(n int64) uint64 { return uint64(max(n, 0)) }

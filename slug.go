@@ -37,15 +37,25 @@ func (s Speaker) Slug() string {
 
 // Wire returns the speaker as it is written into a header (P18): the name
 // itself when it is visible ASCII and spaces without comma and double quote,
-// otherwise its slug.
+// otherwise its slug. What it returns is never longer than 512 bytes, which is
+// what [ParseLineage] accepts: some characters grow when they are normalized.
 func (s Speaker) Wire() string {
-	if strings.TrimSpace(string(s)) != string(s) || len(s) > maxID {
-		return s.Slug()
+	if plainName(string(s)) {
+		return string(s)
+	}
+	slug := s.Slug()
+	return strings.TrimSuffix(slug[:min(len(slug), maxID)], "-")
+}
+
+// plainName reports whether s can be a header value as it is.
+func plainName(s string) bool {
+	if strings.TrimSpace(s) != s || len(s) > maxID {
+		return false
 	}
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c > 0x7e || c == ',' || c == '"' {
-			return s.Slug()
+			return false
 		}
 	}
-	return string(s)
+	return true
 }

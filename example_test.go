@@ -1,0 +1,107 @@
+package agentbus_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+
+	"github.com/agentbus/agentbus"
+)
+
+func ExampleParseLineage() {
+	h := http.Header{}
+	h.Set("X-Tangle-RunId", "conv_abc")
+	h.Set("X-Tangle-TurnId", "conv_abc.t0.critic")
+	h.Set("X-Tangle-Forwarded-Depth", "2")
+	l, err := agentbus.ParseLineage(h)
+	fmt.Println(l.Run, l.Turn, l.Depth, err)
+
+	h.Set("X-Tangle-Forwarded-Depth", "four")
+	_, err = agentbus.ParseLineage(h)
+	fmt.Println(err, agentbus.CodeOf(err).Status())
+	// Output:
+	// conv_abc conv_abc.t0.critic 2 <nil>
+	// invalid_depth: x-tangle-forwarded-depth is not a number of hops 400
+}
+
+func ExampleLineage_Next() {
+	in := agentbus.Lineage{Run: "conv_abc", Turn: "conv_abc.t0.researcher", Depth: 1}
+	out, err := in.Next(in.Run.Turn(0, "critic"), "critic")
+	fmt.Println(out.Depth, out.Turn, "inside", out.Parent, err)
+	// Output: 2 conv_abc.t0.critic inside conv_abc.t0.researcher <nil>
+}
+
+func ExampleLineage_Forward() {
+	in := agentbus.Lineage{Run: "conv_abc", Turn: "conv_abc.t0.researcher", Depth: 1}
+	out := in.Forward()
+	fmt.Println(out.Depth, out.Turn)
+	// Output: 2 conv_abc.t0.researcher
+}
+
+func ExampleLineage_CheckDepth() {
+	l := agentbus.Lineage{Run: "conv_abc", Depth: 4}
+	fmt.Println(l.CheckDepth(agentbus.DefaultMaxDepth))
+	// Output: bridge_depth_exceeded: depth 4 reaches the limit of 4: this call would be hop 5 of run conv_abc
+}
+
+func ExampleRunID_Turn() {
+	run := agentbus.RunID("conv_abc")
+	fmt.Println(run.Turn(0, "GPT-5 Codex"), run.Turn(1, "研究者"))
+	// Output: conv_abc.t0.gpt-5-codex conv_abc.t1.anon
+}
+
+func ExampleWrap() {
+	critic := agentbus.Answer(func(context.Context, *agentbus.Call) (agentbus.Chunk, error) {
+		return agentbus.Chunk{Text: "no objection"}, nil
+	})
+	announce := func(next agentbus.Backend) agentbus.Backend {
+		return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+			fmt.Println("calling", c.Agent)
+			return next.Call(ctx, c)
+		})
+	}
+	reply, err := agentbus.Collect(agentbus.Wrap(critic, announce).Call(context.Background(), &agentbus.Call{Agent: "critic"}))
+	fmt.Println(reply.Text, err)
+	// Output:
+	// calling critic
+	// no objection <nil>
+}
+
+func ExampleCollect() {
+	answer := func(yield func(agentbus.Chunk, error) bool) {
+		_ = yield(agentbus.Chunk{Text: "no obj"}, nil) && // the connection breaks here
+			yield(agentbus.Chunk{Void: true}, nil) && // so another attempt begins
+			yield(agentbus.Chunk{Text: "no "}, nil) &&
+			yield(agentbus.Chunk{Text: "objection", Finish: "stop"}, nil)
+	}
+	reply, err := agentbus.Collect(answer)
+	fmt.Printf("%q %s %v\n", reply.Text, reply.Finish, err)
+	// Output: "no objection" stop <nil>
+}
+
+func ExampleError() {
+	cause := errors.New("dial tcp 10.0.0.7:443: connection refused")
+	err := fmt.Errorf("call critic: %w", &agentbus.Error{
+		Code: agentbus.CodeAgentUnavailable, Message: "the agent critic does not answer", Err: cause,
+	})
+	fmt.Println("logged:", err)
+
+	sent, _ := json.Marshal(agentbus.AsError(err))
+	fmt.Println("sent:", string(sent))
+
+	code := agentbus.CodeOf(err)
+	fmt.Println(code.Status(), code.Retryable(), errors.Is(err, &agentbus.Error{Code: agentbus.CodeAgentUnavailable}))
+	// Output:
+	// logged: call critic: agent_unavailable: the agent critic does not answer: dial tcp 10.0.0.7:443: connection refused
+	// sent: {"code":"agent_unavailable","message":"the agent critic does not answer"}
+	// 502 true true
+}
+
+func ExampleParseUSD() {
+	m, err := agentbus.ParseUSD("0.004")
+	fmt.Println(m.USD(), int64(m), err)
+	// Output: 0.004000 4000 <nil>
+}
