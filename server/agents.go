@@ -1,0 +1,95 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/builtin"
+	"github.com/agentbus/agentbus/gateway"
+	"github.com/agentbus/agentbus/internal/httpx"
+	"github.com/agentbus/agentbus/openai"
+	"github.com/agentbus/agentbus/server/config"
+)
+
+// memoryURL is where this bus finds itself and the agents that live in it: in
+// memory, never on a wire.
+const memoryURL = "http://localhost/v1"
+
+// targets builds the agents of the configuration.
+func (s *Server) targets() (*gateway.Table, error) {
+	var targets []*gateway.Target
+	aliases := map[string]*gateway.Target{}
+	for _, name := range slices.Sorted(maps.Keys(s.cfg.Agents)) {
+		a := s.cfg.Agents[name]
+		t, err := s.target(name, a)
+		if err != nil {
+			return nil, fmt.Errorf("agent %s: %w", name, err)
+		}
+		targets = append(targets, t)
+		for _, alias := range a.Aliases {
+			aliases[alias] = t
+		}
+	}
+	return gateway.NewTable(targets, aliases), nil
+}
+
+func (s *Server) target(name string, a config.Agent) (*gateway.Target, error) {
+	t := &gateway.Target{
+		Name: name, Kind: string(a.Kind), Model: a.Model, Authorization: a.Authorization,
+		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
+		Header: headers(a.Headers), Transport: s.agents,
+	}
+	if a.Price != nil {
+		t.Price = agentbus.Price(*a.Price)
+	}
+	if a.Kind == config.KindOpenAI {
+		var err error
+		t.URL, err = url.Parse(a.URL)
+		return t, err
+	}
+	b, err := s.local(name, a)
+	if err != nil {
+		return nil, err
+	}
+	h := openai.Handler(openai.HandlerConfig{Backend: b, Log: s.log, MaxBody: int64(s.cfg.Limits.MaxBody)})
+	t.Local, t.Transport = true, httpx.Memory(h)
+	t.URL, err = url.Parse(memoryURL)
+	return t, err
+}
+
+// local builds an agent that lives in this process.
+func (s *Server) local(name string, a config.Agent) (agentbus.Backend, error) {
+	if a.Kind == config.KindConversation {
+		return s.conversationAgent(name, a.Conversation)
+	}
+	bus, err := s.agent(name)
+	if err != nil {
+		return nil, err
+	}
+	return builtin.New(a.Builtin, builtin.Config{Bus: bus})
+}
+
+func headers(configured map[string]agentbus.Credential) http.Header {
+	h := http.Header{}
+	for k, v := range configured {
+		h.Set(k, v.Reveal()) //nolint:forbidigo // written into requests to the agent it was configured for (P19)
+	}
+	return h
+}
+
+// agent returns the agent of that name as a backend behind this bus's own
+// gateway: its calls pass every stage, in memory. They need the mark of
+// gateway.WithInProcess in their context.
+func (s *Server) agent(name string) (agentbus.Backend, error) {
+	// The gateway is looked up at the call: agents are built before it.
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.gateway.ServeHTTP(w, r) })
+	b, err := openai.New(openai.Config{URL: memoryURL, Model: name, Transport: httpx.Memory(h)})
+	if err != nil {
+		return nil, fmt.Errorf("agent %s: %w", name, err)
+	}
+	return b, nil
+}
