@@ -34,6 +34,9 @@ func (b *Backend) broken(ctx context.Context, message string, err error) error {
 		}
 		return fmt.Errorf("call %s: %w", b.url.Host, ctx.Err())
 	case ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
+		if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
 		return &agentbus.Error{Code: agentbus.CodeDeadlineExceeded, Message: "the agent did not answer in time", Err: err}
 	case errors.Is(err, errTooLong), errors.Is(err, sse.ErrTooLarge):
 		message = "the agent's answer is longer than " + strconv.FormatInt(b.config.MaxAnswer, 10) + " bytes"
