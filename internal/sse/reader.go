@@ -12,6 +12,9 @@ import (
 	"io"
 )
 
+// ErrCut says that the stream ended inside an event.
+var ErrCut = errors.New("stream ended inside an event")
+
 // ErrTooLarge says that a line or an event's data is longer than the reader's
 // limit. The stream cannot be read on.
 var ErrTooLarge = errors.New("server-sent event is too large")
@@ -56,8 +59,8 @@ func NewReader(src io.Reader, limit int) *Reader {
 
 // Next returns the next event that has data. At the end of the stream it
 // returns io.EOF. When the stream ends inside an event, it returns what had
-// come of it with io.ErrUnexpectedEOF, and io.EOF from then on: whether the
-// missing blank line matters is the caller's to decide. An error of the source
+// come of it with ErrCut, and io.EOF from then on: whether the missing blank
+// line matters is the caller's to decide. An error of the source
 // is returned as it is, and ErrTooLarge for too long a line or event; both
 // stay.
 func (r *Reader) Next() (Event, error) {
@@ -104,7 +107,7 @@ func (r *Reader) end(rest []byte, err error) (Event, error) {
 	if !r.fields {
 		return Event{}, io.EOF
 	}
-	return r.event, io.ErrUnexpectedEOF
+	return r.event, ErrCut
 }
 
 // field adds a line that is not blank to the event.

@@ -25,7 +25,7 @@ func readAll(r io.Reader, limit int) []event {
 			got.Err = err.Error()
 		}
 		all = append(all, got)
-		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if err != nil && !errors.Is(err, sse.ErrCut) {
 			return all
 		}
 	}
@@ -55,9 +55,9 @@ func TestReader(t *testing.T) {
 		"the id stays":                 {"id: 7\ndata: a\n\ndata: b\n\nid\ndata: c\n\n", []event{{ID: "7", Data: "a"}, {ID: "7", Data: "b"}, {Data: "c"}, eof}},
 		"an id with NUL is none":       {"id: 7\x00\ndata: a\n\n", []event{{Data: "a"}, eof}},
 		"other fields":                 {"retry: 10\nfoo: bar\ndata: a\n\n", []event{{Data: "a"}, eof}},
-		"cut before the blank line":    {"data: a\n\ndata: b\n", []event{{Data: "a"}, {Data: "b", Err: "unexpected EOF"}, eof}},
-		"cut inside a line":            {"data: a\n\ndata: b", []event{{Data: "a"}, {Data: "b", Err: "unexpected EOF"}, eof}},
-		"cut inside a name":            {"data: a\n\nda", []event{{Data: "a"}, {Err: "unexpected EOF"}, eof}},
+		"cut before the blank line":    {"data: a\n\ndata: b\n", []event{{Data: "a"}, {Data: "b", Err: "stream ended inside an event"}, eof}},
+		"cut inside a line":            {"data: a\n\ndata: b", []event{{Data: "a"}, {Data: "b", Err: "stream ended inside an event"}, eof}},
+		"cut inside a name":            {"data: a\n\nda", []event{{Data: "a"}, {Err: "stream ended inside an event"}, eof}},
 		"a comment at the end":         {"data: a\n\n: bye", []event{{Data: "a"}, eof}},
 		"UTF-8":                        {"data: é✓\n\n", []event{{Data: "é✓"}, eof}},
 		"a CR that ends the last line": {"data: a\r\n\r", []event{{Data: "a"}, eof}},

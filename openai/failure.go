@@ -1,0 +1,168 @@
+package openai
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/sse"
+)
+
+const (
+	maxFailure = 64 << 10 // of an error answer, the bytes that are read
+	maxQuoted  = 2048     // of it, the bytes that are said back
+)
+
+// broken returns the error for a connection that failed while ctx was in force.
+func (b *Backend) broken(ctx context.Context, message string, err error) error {
+	var timeout net.Error
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+			return fmt.Errorf("call %s: %w: %w", b.url.Host, ctx.Err(), cause)
+		}
+		return fmt.Errorf("call %s: %w", b.url.Host, ctx.Err())
+	case ctx.Err() != nil, errors.As(err, &timeout) && timeout.Timeout():
+		if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		return &agentbus.Error{Code: agentbus.CodeDeadlineExceeded, Message: "the agent did not answer in time", Err: err}
+	case errors.Is(err, errTooLong), errors.Is(err, sse.ErrTooLarge):
+		message = "the agent's answer is longer than " + strconv.FormatInt(b.config.MaxAnswer, 10) + " bytes"
+	}
+	return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: message, Err: err}
+}
+
+// refused returns the error for an answer that is none: any status but 2xx.
+func (b *Backend) refused(ctx context.Context, c *agentbus.Call, resp *http.Response) error {
+	status := strconv.Itoa(resp.StatusCode)
+	if resp.StatusCode >= 300 && resp.StatusCode <= 399 {
+		return &agentbus.Error{
+			Code: agentbus.CodeAgentRedirected, Status: resp.StatusCode,
+			Message: "the agent answered " + status + ", a redirect, which is never followed",
+			Explain: &agentbus.Explain{Rule: "P23", Observed: resp.StatusCode, Next: "configure the agent's final address"},
+		}
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxFailure))
+	if err != nil && ctx.Err() != nil {
+		return b.broken(ctx, "", err)
+	}
+	e := &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
+	var envelope struct {
+		Error json.RawMessage `json:"error"`
+	}
+	words := said{Message: string(raw)}
+	if json.Unmarshal(raw, &envelope) == nil && present(envelope.Error) {
+		words = parseError(envelope.Error)
+	}
+	e.Message = "the agent answered " + status
+	b.adopt(e, c, words)
+	return e
+}
+
+// failed returns the error for an error object where an answer should be.
+func (b *Backend) failed(c *agentbus.Call, raw json.RawMessage) error {
+	e := &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the agent failed"}
+	words := parseError(raw)
+	if n, err := strconv.Atoi(words.Code); err == nil && n >= 400 && n <= 599 {
+		e.Status = n
+	}
+	b.adopt(e, c, words)
+	return e
+}
+
+// adopt lets e say what the agent said: its own words under a code of the bus
+// (P11), else what it said behind e's message.
+func (b *Backend) adopt(e *agentbus.Error, c *agentbus.Call, s said) {
+	text := b.quote(c, s.Message)
+	code := agentbus.Code(s.Code)
+	switch {
+	case code.Known():
+		e.Code, e.Message, e.Explain = code, cmp.Or(text, e.Message), s.Explain
+	case text != "":
+		e.Message += ": " + text
+	}
+}
+
+// said is what an agent's error object says.
+type said struct {
+	Message string
+	Code    string
+	Explain *agentbus.Explain
+}
+
+// parseError reads an error object, or the string that some servers send in
+// its place.
+func parseError(raw json.RawMessage) said {
+	var object struct {
+		Message string          `json:"message"`
+		Code    json.RawMessage `json:"code"`
+		Explain json.RawMessage `json:"explain"`
+	}
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return said{Message: text}
+	}
+	if json.Unmarshal(raw, &object) != nil {
+		return said{Message: string(raw)}
+	}
+	out := said{Message: object.Message, Code: strings.Trim(string(object.Code), `"`)}
+	var explain agentbus.Explain
+	if present(object.Explain) && json.Unmarshal(object.Explain, &explain) == nil {
+		out.Explain = &explain
+	}
+	return out
+}
+
+// present reports whether a JSON value is there and not null.
+func present(raw json.RawMessage) bool {
+	return len(raw) > 0 && !bytes.Equal(raw, []byte("null"))
+}
+
+// quote makes the agent's words fit to be said: one line, at most 2048 bytes,
+// without the credentials of the call (P19), without a mention.
+func (b *Backend) quote(c *agentbus.Call, s string) string {
+	for _, secret := range [...]agentbus.Credential{c.Lineage.Auth, b.config.Key} {
+		token, _ := secret.Token()
+		for _, part := range [...]string{secret.Reveal(), token.Reveal()} { //nolint:forbidigo // to take it out (P19)
+			if part != "" {
+				s = strings.ReplaceAll(s, part, secret.String())
+			}
+		}
+	}
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
+	s = strings.ReplaceAll(s, "@", "(at)")
+	if len(s) > maxQuoted {
+		s = s[:maxQuoted]
+		for !utf8.ValidString(s) {
+			s = s[:len(s)-1]
+		}
+	}
+	return s
+}
+
+// retryAfter returns how long an answer asks to wait, 0 when it does not say.
+func retryAfter(h http.Header) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 && ms < 1e12 {
+		return time.Duration(ms * float64(time.Millisecond))
+	}
+	s := h.Get("Retry-After")
+	if seconds, err := strconv.ParseFloat(s, 64); err == nil && seconds >= 0 && seconds < 1e9 {
+		return time.Duration(seconds * float64(time.Second))
+	}
+	if at, err := http.ParseTime(s); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}

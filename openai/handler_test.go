@@ -1,0 +1,298 @@
+package openai_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
+	"github.com/agentbus/agentbus/openai"
+)
+
+// says is a backend that gives these chunks, then err unless it is nil.
+func says(err error, chunks ...agentbus.Chunk) agentbus.Backend {
+	return agentbus.BackendFunc(func(context.Context, *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		return func(yield func(agentbus.Chunk, error) bool) {
+			for _, c := range chunks {
+				if !yield(c, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(agentbus.Chunk{}, err)
+			}
+		}
+	})
+}
+
+var varying = regexp.MustCompile(`"(id":"chatcmpl-)[A-Z0-9]+|"(created":)\d+`)
+
+// post sends body to a handler and returns the answer without what varies.
+func post(t *testing.T, c openai.HandlerConfig, body string, header ...string) (*httptest.ResponseRecorder, string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	openai.Handler(c).ServeHTTP(w, r)
+	return w, varying.ReplaceAllString(w.Body.String(), `"$1$2`)
+}
+
+const ask = `{"model":"critic","messages":[{"role":"user","content":"hi"}]}`
+
+func TestHandlerWhole(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	c := openai.HandlerConfig{Log: slog.New(slog.NewTextHandler(&log, nil)), Backend: says(nil,
+		agentbus.Chunk{Text: "void"}, agentbus.Chunk{Void: true, Text: "<yes>", Reasoning: "hm", Model: "m"},
+		agentbus.Chunk{ToolCall: &agentbus.ToolCall{ID: "a", Name: "f", Arguments: "{}"}},
+		agentbus.Chunk{Usage: &agentbus.Usage{InputTokens: 7, CachedTokens: 5, OutputTokens: 3, Cost: 4000}})}
+	w, body := post(t, c, ask)
+	const want = `{"id":"chatcmpl-","object":"chat.completion","created":,"model":"m","choices":[{"index":0,"message":` +
+		`{"role":"assistant","content":"<yes>","reasoning_content":"hm","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]},` +
+		`"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":5},"cost":0.004000}}`
+	if diff := cmp.Diff(want, body); diff != "" || w.Code != http.StatusOK || log.Len() > 0 {
+		t.Errorf("status %d, log %q, body (-want +got)\n%s", w.Code, log.String(), diff)
+	}
+	if w.Header().Get("Content-Type") != "application/json" {
+		t.Error(w.Header())
+	}
+}
+
+const askStream = `{"model":"critic","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+
+func TestHandlerStream(t *testing.T) {
+	t.Parallel()
+	frame := func(choices, rest string) string {
+		return `data: {"id":"chatcmpl-","object":"chat.completion.chunk","created":,"model":"critic","choices":[` + choices + `]` + rest + "}\n\n"
+	}
+	first := frame(`{"index":0,"delta":{"role":"assistant","content":"a"},"finish_reason":null}`, "")
+	stop := frame(`{"index":0,"delta":{},"finish_reason":"stop"}`, "")
+	const done = "data: [DONE]\n\n"
+	for name, c := range map[string]struct {
+		chunks []agentbus.Chunk
+		err    error
+		ask    string
+		want   string
+	}{
+		"text": {
+			chunks: []agentbus.Chunk{{Text: "a"}, {Text: "b"}, {Usage: &agentbus.Usage{InputTokens: 1}}},
+			want:   first + frame(`{"index":0,"delta":{"content":"b"},"finish_reason":null}`, "") + stop + done,
+		},
+		"usage": {
+			chunks: []agentbus.Chunk{{Text: "a", Usage: &agentbus.Usage{InputTokens: 1}, Finish: "length"}},
+			ask:    `{"model":"critic","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]}`,
+			want: first + frame(`{"index":0,"delta":{},"finish_reason":"length"}`, "") +
+				frame("", `,"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1}`) + done,
+		},
+		"tool calls": {
+			chunks: []agentbus.Chunk{{ToolCall: &agentbus.ToolCall{ID: "a", Name: "f", Arguments: "{}"}}, {ToolCall: &agentbus.ToolCall{ID: "b", Name: "g"}}},
+			want: frame(`{"index":0,"delta":{"role":"assistant","tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]},"finish_reason":null}`, "") +
+				frame(`{"index":0,"delta":{"tool_calls":[{"index":1,"id":"b","type":"function","function":{"name":"g","arguments":""}}]},"finish_reason":null}`, "") +
+				frame(`{"index":0,"delta":{},"finish_reason":"tool_calls"}`, "") + done,
+		},
+		"void before a byte": {chunks: []agentbus.Chunk{{Finish: "length"}, {Void: true}, {Text: "a"}}, want: first + stop + done},
+		"void after a byte": {
+			chunks: []agentbus.Chunk{{Text: "a"}, {Void: true, Text: "b"}},
+			want: first + `data: {"error":{"message":"the agent failed after it had begun to answer; what was said before is void","type":"server_error",` +
+				`"param":null,"code":"agent_unavailable","retryable":true,"explain":{"next":"ask again; without stream, a failed attempt never shows"}}}` + "\n\n",
+		},
+		"error after a byte": {
+			chunks: []agentbus.Chunk{{Text: "a"}},
+			err:    &agentbus.Error{Code: agentbus.CodeChainFinal, Message: "no"},
+			want:   first + `data: {"error":{"message":"no","type":"invalid_request_error","param":null,"code":"chain_final","retryable":false}}` + "\n\n",
+		},
+		"nothing": {want: frame(`{"index":0,"delta":{"role":"assistant"},"finish_reason":"stop"}`, "") + done},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.ask == "" {
+				c.ask = askStream
+			}
+			w, body := post(t, openai.HandlerConfig{Backend: says(c.err, c.chunks...)}, c.ask)
+			if diff := cmp.Diff(c.want, body); diff != "" || w.Header().Get("Content-Type") != "text/event-stream" || !w.Flushed {
+				t.Errorf("header %v, body (-want +got)\n%s", w.Header(), diff)
+			}
+		})
+	}
+}
+
+// An error before the first byte has its status, for streams too.
+func TestHandlerErrors(t *testing.T) {
+	t.Parallel()
+	refusal := says(&agentbus.Error{Code: agentbus.CodeDepthExceeded, Message: "no", Err: errors.New("cause")})
+	for name, c := range map[string]struct {
+		body   string
+		header []string
+		status int
+		code   agentbus.Code
+		says   string
+	}{
+		"refusal":            {body: ask, status: 429, code: agentbus.CodeDepthExceeded, says: "no"},
+		"refusal of stream":  {body: askStream, status: 429, code: agentbus.CodeDepthExceeded},
+		"depth":              {body: ask, header: []string{"x-tangle-forwarded-depth", "-1"}, status: 400, code: agentbus.CodeInvalidDepth},
+		"twice":              {body: ask, header: []string{"x-tangle-runid", "a", "x-tangle-runid", "b"}, status: 400, code: agentbus.CodeDuplicateHeader},
+		"version":            {body: ask, header: []string{"x-tangle-protocol-version", "1"}, status: 400, code: agentbus.CodeUnsupportedVersion},
+		"not JSON":           {body: "{", status: 400, code: agentbus.CodeInvalidRequest},
+		"trailing":           {body: ask + "x", status: 400, code: agentbus.CodeInvalidRequest},
+		"no messages":        {body: `{"model":"critic"}`, status: 400, code: agentbus.CodeInvalidRequest, says: "messages"},
+		"role":               {body: `{"model":"critic","messages":[{"role":"king","content":"hi"}]}`, status: 400, code: agentbus.CodeInvalidRequest, says: `messages[0].role`},
+		"two answers":        {body: `{"model":"critic","n":2,"messages":[{"role":"user"}]}`, status: 400, code: agentbus.CodeInvalidRequest, says: "n:"},
+		"negative maximum":   {body: `{"model":"critic","max_tokens":-2,"messages":[{"role":"user"}]}`, status: 400, code: agentbus.CodeInvalidRequest, says: "max_tokens"},
+		"image":              {body: `{"model":"critic","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, status: 415, code: agentbus.CodeUnsupportedContent, says: "image_url"},
+		"unknown model":      {body: `{"model":"x","messages":[{"role":"user"}]}`, status: 404, code: agentbus.CodeAgentNotFound, says: "critic"},
+		"too large":          {body: `{"model":"critic","messages":[{"role":"user","content":"` + strings.Repeat("x", 1000) + `"}]}`, status: 413, code: agentbus.CodeRequestTooLarge},
+		"content of a kind":  {body: `{"model":"critic","messages":[{"role":"user","content":7}]}`, status: 400, code: agentbus.CodeInvalidRequest},
+		"a part of no shape": {body: `{"model":"critic","messages":[{"role":"user","content":[7]}]}`, status: 400, code: agentbus.CodeInvalidRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, body := post(t, openai.HandlerConfig{Backend: refusal, Models: []string{"critic"}, MaxBody: 500}, c.body, c.header...)
+			if w.Code != c.status || !strings.Contains(body, `"code":"`+string(c.code)+`"`) || !strings.Contains(body, c.says) || strings.Contains(body, "cause") {
+				t.Errorf("got %d %s, want %d %s", w.Code, body, c.status, c.code)
+			}
+			if w.Header().Get("X-Should-Retry") != "false" { // P12
+				t.Errorf("header %v", w.Header())
+			}
+		})
+	}
+}
+
+// The lineage of the headers and the conversation of the body reach the
+// backend; unknown fields do not matter.
+func TestHandlerCall(t *testing.T) {
+	t.Parallel()
+	var got *agentbus.Call
+	b := agentbus.Answer(func(_ context.Context, c *agentbus.Call) (agentbus.Chunk, error) {
+		got = c
+		return agentbus.Chunk{Text: "ok"}, nil
+	})
+	w, body := post(t, openai.HandlerConfig{Backend: b}, `{"model":"critic","seed":7,"logit_bias":{},"max_tokens":5,"max_completion_tokens":6,"messages":[
+		{"role":"developer","content":"be brief"},
+		{"role":"user","name":"u","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
+		{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},
+		{"role":"tool","tool_call_id":"c1","content":"42"}]}`,
+		"X-Tangle-RunId", "r", "x-tangle-turnid", "r.t0.a", "x-tangle-forwarded-depth", "2", "x-tangle-forwarded-authorization", "Bearer U")
+	if w.Code != http.StatusOK {
+		t.Fatal(body)
+	}
+	if got.Lineage.Auth.Reveal() != "Bearer U" {
+		t.Error("the credential was lost")
+	}
+	got.Lineage.Auth = agentbus.Credential{}
+	want := &agentbus.Call{
+		Lineage: agentbus.Lineage{Run: "r", Turn: "r.t0.a", Depth: 2}, Agent: "critic", MaxTokens: 6,
+		Messages: []agentbus.Message{
+			{Role: agentbus.RoleSystem, Content: "be brief"},
+			{Role: agentbus.RoleUser, Content: "ab", Name: "u"},
+			{Role: agentbus.RoleAssistant, ToolCalls: []agentbus.ToolCall{{ID: "c1", Name: "f", Arguments: "{}"}}},
+			{Role: agentbus.RoleTool, Content: "42", ToolCallID: "c1"},
+		},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(agentbus.Credential{})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestHandlerModels(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/v1/models", "/models"} {
+		w := httptest.NewRecorder()
+		openai.Handler(openai.HandlerConfig{Models: []string{"a", "b"}}).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		const want = `{"object":"list","data":[{"id":"a","object":"model","created":0,"owned_by":"agentbus"},{"id":"b","object":"model","created":0,"owned_by":"agentbus"}]}`
+		if w.Body.String() != want {
+			t.Errorf("%s: %s", path, w.Body)
+		}
+	}
+}
+
+// A caller that leaves stops the backend, and the handler says why in its log.
+func TestHandlerCallerLeaves(t *testing.T) {
+	t.Parallel()
+	stopped := false
+	endless := agentbus.BackendFunc(func(ctx context.Context, _ *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		return func(yield func(agentbus.Chunk, error) bool) {
+			for yield(agentbus.Chunk{Text: "x"}, ctx.Err()) {
+			}
+			stopped = true
+		}
+	})
+	b, err := openai.New(openai.Config{URL: "http://localhost", Transport: httpx.Memory(openai.Handler(openai.HandlerConfig{Backend: endless}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c, err := range b.Call(t.Context(), call()) {
+		if err != nil || c.Text != "" {
+			break
+		}
+	}
+	if !stopped {
+		t.Error("the backend runs on")
+	}
+}
+
+// Both directions undo each other, with errors in the middle too.
+func TestBothDirections(t *testing.T) {
+	t.Parallel()
+	want := agentbus.Reply{
+		Text: "aé", Reasoning: "hm", Model: "m", Finish: "length",
+		ToolCalls: []agentbus.ToolCall{{ID: "a", Name: "f", Arguments: `{"x":"<1>"}`}},
+		Usage:     agentbus.Usage{InputTokens: 7, CachedTokens: 5, OutputTokens: 3, Cost: 1},
+	}
+	through := func(b agentbus.Backend) (agentbus.Reply, error) {
+		client, err := openai.New(openai.Config{URL: "http://localhost/v1", Transport: httpx.Memory(openai.Handler(openai.HandlerConfig{Backend: b}))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return agentbus.Collect(client.Call(t.Context(), call()))
+	}
+	got, err := through(says(nil, agentbus.Chunk{Text: "a", Reasoning: "hm", Model: "m"}, agentbus.Chunk{Text: "é"},
+		agentbus.Chunk{ToolCall: &want.ToolCalls[0]}, agentbus.Chunk{Usage: &want.Usage, Finish: "length"}))
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+	refusal := &agentbus.Error{Code: agentbus.CodeCycleRefused, Message: "no", Explain: &agentbus.Explain{Rule: "C3", Observed: "x"}}
+	for _, chunks := range [][]agentbus.Chunk{nil, {{Text: "a"}}} {
+		_, err := through(says(refusal, chunks...))
+		got := agentbus.AsError(err)
+		if got.Code != refusal.Code || got.Message != "no" || !cmp.Equal(got.Explain, refusal.Explain) {
+			t.Errorf("after %d chunks: got %+v", len(chunks), got)
+		}
+	}
+}
+
+// FuzzRequest: whatever is posted is answered with JSON and a status, and never
+// with a failure of ours.
+func FuzzRequest(f *testing.F) {
+	f.Add(ask)
+	f.Add(askStream)
+	f.Add(`{"messages":[{"role":"tool","content":[{"type":"text","text":"\ud800"}],"tool_calls":[{"function":{"arguments":{}}}]}]}`)
+	f.Add(`{"messages":[null],"n":-1}`)
+	echo := agentbus.Answer(func(_ context.Context, c *agentbus.Call) (agentbus.Chunk, error) {
+		return agentbus.Chunk{Text: c.Messages[0].Content}, nil
+	})
+	h := openai.Handler(openai.HandlerConfig{Backend: echo})
+	f.Fuzz(func(t *testing.T, body string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/chat/completions", strings.NewReader(body)))
+		raw, _ := io.ReadAll(w.Body)
+		if w.Code >= 500 {
+			t.Errorf("%d %s", w.Code, raw)
+		}
+		if w.Header().Get("Content-Type") == "application/json" && !json.Valid(raw) {
+			t.Errorf("no JSON: %s", raw)
+		}
+	})
+}
