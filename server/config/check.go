@@ -158,6 +158,11 @@ func (l *loader) keySecret(k *Key, path string) {
 	}
 	if text, ok := l.secretText(path, "secret_env", k.SecretEnv, "secret_file", k.SecretFile); ok {
 		k.Secret = agentbus.NewCredential(text)
+		from := "file " + k.SecretFile
+		if k.SecretEnv != "" {
+			from = "env " + k.SecretEnv
+		}
+		l.c.origins[join(path, "secret")] = Origin{Source: from}
 	}
 }
 

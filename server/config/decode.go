@@ -130,11 +130,14 @@ func (l *loader) entry(key, value *yaml.Node, f field, v reflect.Value, path str
 }
 
 func (l *loader) unknown(key *yaml.Node, fs []field, path string) {
-	names := make([]string, len(fs))
-	for i, f := range fs {
-		names[i] = f.name
+	var names, inForce []string
+	for _, f := range fs {
+		names = append(names, f.name)
+		if !f.later {
+			inForce = append(inForce, f.name)
+		}
 	}
-	fix := "the keys here are " + strings.Join(names, ", ")
+	fix := "the keys here are " + strings.Join(inForce, ", ")
 	if near := nearest(key.Value, names); near != "" {
 		fix = "did you mean " + near + "?"
 	}

@@ -95,8 +95,8 @@ func guess(s string, names []string) string {
 	return ""
 }
 
-// nearest returns the name with the smallest edit distance to s, or "" when
-// none is near.
+// nearest returns the name with the smallest edit distance to s, else the first
+// that begins with s, or "" when none is near.
 func nearest(s string, names []string) string {
 	best, distance := "", 1+max(2, min(len(s), 64)/3)
 	if len(s) > 64 {
@@ -105,6 +105,11 @@ func nearest(s string, names []string) string {
 	for _, name := range names {
 		if d := edits(strings.ToLower(s), name); d < distance && d < len(name) {
 			best, distance = name, d
+		}
+	}
+	for _, name := range names {
+		if best == "" && len(s) > 2 && strings.HasPrefix(name, strings.ToLower(s)) {
+			best = name
 		}
 	}
 	return best

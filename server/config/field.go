@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -29,8 +30,13 @@ var (
 	typeLater      = reflect.TypeFor[later]()
 )
 
+var fieldCache sync.Map // reflect.Type → []field
+
 // fieldsOf returns the keys of struct t in the order of their declaration.
 func fieldsOf(t reflect.Type) []field {
+	if fs, ok := fieldCache.Load(t); ok {
+		return fs.([]field) //nolint:errcheck // nothing else is stored there
+	}
 	var fs []field
 	for i := range t.NumField() {
 		sf := t.Field(i)
@@ -46,6 +52,7 @@ func fieldsOf(t reflect.Type) []field {
 			index: i, typ: sf.Type,
 		})
 	}
+	fieldCache.Store(t, fs)
 	return fs
 }
 

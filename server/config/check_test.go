@@ -1,0 +1,162 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const twoAgents = "agents: {a: {kind: builtin, builtin: echo}, b: {kind: builtin, builtin: eliza}}\n"
+
+// What the keys alone cannot say, one file a row. The row is named by its rule
+// where one applies.
+func TestFaultsOfMeaning(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, text string
+		want       []string // without the place
+	}{
+		{"address without port", "listen: 127.0.0.1", []string{"listen: this is not an address; write host:port, such as 127.0.0.1:8080"}},
+		{"port out of range", "listen: 127.0.0.1:65536", []string{"listen: this is not an address; write host:port, such as 127.0.0.1:8080"}},
+		{"URL as address", "listen: http://127.0.0.1:80", []string{"listen: this is not an address; write host:port, such as 127.0.0.1:8080"}},
+		{"public URL", "public_url: bus.example.com", []string{"public_url: the URL is not http or https; write it as http://host:port/path or https://host/path"}},
+		{"postgres", "store: {url: 'postgres://u:canary@h/d'}", []string{"store.url: this version has no postgres store; write sqlite:PATH, such as sqlite:agentbus.db"}},
+		{"memory", "store: {url: 'memory:'}", []string{"store.url: this version has no memory store; write sqlite:PATH, such as sqlite:agentbus.db"}},
+		{"store without path", "store: {url: 'sqlite:'}", []string{"store.url: this is not the path of a file; write sqlite:PATH, such as sqlite:agentbus.db, with neither ? nor #"}},
+		{"store in memory", "store: {url: 'sqlite::memory:'}", []string{"store.url: this is not the path of a file; write sqlite:PATH, such as sqlite:agentbus.db, with neither ? nor #"}},
+		{"store by path", "store: {url: agentbus.db}", []string{"store.url: this is not the URL of a store; write sqlite:PATH, such as sqlite:agentbus.db"}},
+
+		{"name", "agents: {'a b': {kind: builtin, builtin: echo}}", []string{"agents.a b: this is not a name; use 1 to 64 letters, digits, _ and -, and begin with a letter or digit"}},
+		{"long name", "agents: {" + strings.Repeat("a", 65) + ": {kind: builtin, builtin: echo}}", []string{"agents." + strings.Repeat("a", 65) + ": this is not a name; use 1 to 64 letters, digits, _ and -, and begin with a letter or digit"}},
+		{"names that differ in case", "agents: {a: {kind: builtin, builtin: echo}, A: {kind: builtin, builtin: echo}}", []string{"agents.a: the name differs from A in case only; rename one of them"}},
+		{"G1 alias of another", "agents: {a: {kind: builtin, builtin: echo, aliases: [x]}, b: {kind: builtin, builtin: echo, aliases: [x]}}", []string{`agents.b.aliases[0]: "x" is a name of agent a; choose another alias`}},
+		{"G1 alias is a name", "agents: {a: {kind: builtin, builtin: echo, aliases: [b]}, b: {kind: builtin, builtin: echo}}", []string{`agents.a.aliases[0]: "b" is a name of agent b; choose another alias`}},
+		{"G1 built-in alias", "agents: {a: {kind: builtin, builtin: echo, aliases: [agent/b, bridge/builtin/b]}, b: {kind: builtin, builtin: echo}}", []string{
+			`agents.a.aliases[0]: "agent/b" is a name of agent b; choose another alias`,
+			`agents.a.aliases[1]: "bridge/builtin/b" is a name of agent b; choose another alias`,
+		}},
+		{"G1 own built-in alias", "agents: {a: {kind: builtin, builtin: echo, aliases: [bridge/builtin/a]}}", []string{`agents.a.aliases[0]: the agent answers to "bridge/builtin/a" already; remove the alias`}},
+		{"alias with a comma", "agents: {a: {kind: builtin, builtin: echo, aliases: ['x,y']}}", []string{"agents.a.aliases[0]: this is not an alias; use 1 to 200 visible ASCII characters without comma and double quote"}},
+
+		{"openai without url", "agents: {a: {kind: openai}}", []string{"agents.a.url: an agent of kind openai needs this key; add url: http://127.0.0.1:9001/v1"}},
+		{"builtin without builtin", "agents: {a: {kind: builtin}}", []string{"agents.a.builtin: an agent of kind builtin needs this key; add builtin: echo, eliza, loop, flaky, slow or pay"}},
+		{"key of another kind", "agents: {a: {kind: builtin, builtin: echo, url: 'http://h/'}}", []string{"agents.a.url: the key belongs to agents of kind openai, and this is one of kind builtin; remove it, or change kind"}},
+		{"ftp", "agents: {a: {kind: openai, url: 'ftp://h/'}}", []string{"agents.a.url: the URL is not http or https; write it as http://host:port/path or https://host/path"}},
+		{"no host", "agents: {a: {kind: openai, url: 'http:///v1'}}", []string{"agents.a.url: the URL names no host; write it as http://host:port/path or https://host/path"}},
+		{"not a URL", "agents: {a: {kind: openai, url: 'http://h:port/'}}", []string{"agents.a.url: this is not a URL; write it as http://host:port/path or https://host/path"}},
+		{"password in the URL", "agents: {a: {kind: openai, url: 'http://u:canary@h/'}}", []string{"agents.a.url: the URL holds a user or password; remove it; an agent's key comes by api_key_env or api_key_file"}},
+		{"query in the URL", "agents: {a: {kind: openai, url: 'http://h/?key=canary'}}", []string{"agents.a.url: the URL holds a query or a fragment, which would be lost; remove what follows ? or #"}},
+		{"passthrough and key", "agents: {a: {kind: openai, url: 'http://127.0.0.1/', auth: passthrough, api_key_env: SET}}", []string{"agents.a.auth: passthrough sends the caller's Authorization, and the agent has a key of its own; keep one of auth and the key"}},
+		{"unknown conversation", "agents: {p: {kind: conversation, conversation: debat}}\nconversations: {}", []string{`agents.p.conversation: there is no conversation "debat"; declare it under conversations`}},
+
+		{"R1 one participant", twoAgents + "conversations: {c: {participants: [{agent: a}]}}", []string{"conversations.c.participants: a conversation needs two participants or more (R1); add one"}},
+		{"R1 no participants", twoAgents + "conversations: {c: {}}", []string{"conversations.c.participants: the key is missing; add participants: a list"}},
+		{"R1 no turns", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], max_turns: 0}}", []string{`conversations.c.max_turns: "0" is less than 1; write 1 or more`}},
+		{"R3 alternate of three", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}, {agent: a, slug: x}], plan: alternate}}", []string{"conversations.c.plan: alternate is for exactly two participants (R3); write plan: round-robin"}},
+		{"R3 plan of a later version", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out}}", []string{`conversations.c.plan: "fan-out" is not a value it can have; write alternate or round-robin`}},
+		{"unknown agent", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: bb}]}}", []string{`conversations.c.participants[1].agent: there is no agent "bb"; declare it under agents, or name a or b`}},
+		{"P15 one slug", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, slug: a}]}}", []string{`conversations.c.participants[1]: participants "a" and "b" both have the slug a (P15); give one of them another with slug:`}},
+		{"P14 not a slug", twoAgents + "conversations: {c: {participants: [{agent: a, slug: A b}, {agent: b}]}}", []string{`conversations.c.participants[0].slug: "A b" is not a slug; use lower-case letters, digits, _ and - (P14)`}},
+		{"conversation of itself", "agents: {a: {kind: builtin, builtin: echo}, p: {kind: conversation, conversation: c}}\nconversations: {c: {participants: [{agent: a}, {agent: p}]}}", []string{"conversations.c: it takes part in itself: c → c; remove one of these participants"}},
+		{"conversations of each other", `
+agents: {a: {kind: builtin, builtin: echo}, p: {kind: conversation, conversation: c}, q: {kind: conversation, conversation: d}}
+conversations: {c: {participants: [{agent: a}, {agent: q}]}, d: {participants: [{agent: a}, {agent: p}]}}`, []string{"conversations.c: it takes part in itself: c → d → c; remove one of these participants"}},
+
+		{"two keys of one id", "keys: [{id: a, secret_env: SET}, {id: a, secret_env: SET2}]", []string{"keys[1].id: the id is that of keys[0] too; give each key an id of its own"}},
+		{"two keys of one secret", "keys: [{id: a, secret_env: SET}, {id: b, secret_env: SET}]", []string{"keys[1]: its secret is that of keys[0] too, so nobody could tell who calls; give each key a secret of its own"}},
+		{"key without secret", "keys: [{id: a}]", []string{"keys[0]: the key has no secret; name the variable that holds it with secret_env, or the file with secret_file"}},
+		{"id with a comma", "keys: [{id: 'a,b', secret_env: SET}]", []string{"keys[0].id: this is not an id; write 1 to 128 visible ASCII characters without comma and double quote"}},
+		{"role", "keys: [{id: a, secret_env: SET, role: root}]", []string{`keys[0].role: "root" is not a value it can have; write user or admin`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, f := range faults(t, tt.text, source(map[string]string{"SET": "canary-1", "SET2": "canary-2"})) {
+				_, f, _ = strings.Cut(f, ": ") // the place, which the tests of reading look at
+				got = append(got, f)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestK6ProtocolHeadersCannotBeConfigured(t *testing.T) {
+	t.Parallel()
+	const protocol = "a header of the protocol cannot be set (K6); remove it; the bus writes it from the lineage of the call"
+	for name, want := range map[string]string{
+		"x-tangle-forwarded-depth":         protocol,
+		"X-Tangle-RunID":                   protocol,
+		"x_tangle_forwarded_authorization": protocol, // P5
+		"x-tangle-something-new":           protocol,
+		"traceparent":                      protocol,
+		"tracestate":                       protocol,
+		"x-agentbus-path":                  protocol,
+		"x_kagent_root_context_id":         protocol,
+		"Authorization":                    "the agent's Authorization is not set here; name the variable that holds its key with api_key_env, or the file with api_key_file",
+		"Host":                             "the bus sets this header itself; remove it",
+		"idempotency-key":                  "the bus sets this header itself; remove it",
+		"a b":                              "this is not the name of a header; use letters, digits and -",
+		"x-ok":                             "",
+		"x-kagent-root-context-id":         "", // K6 lets configured headers win over the context
+	} {
+		text := "agents: {a: {kind: openai, url: 'http://127.0.0.1/v1', headers: {'" + name + "': v}}}"
+		if want == "" {
+			parse(t, text, source(nil))
+			continue
+		}
+		if diff := cmp.Diff([]string{"agentbus.yaml:1:66: agents.a.headers." + name + ": " + want}, faults(t, text, source(nil))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	got := faults(t, `agents: {a: {kind: openai, url: 'http://127.0.0.1/v1', headers: {x: "a\r\nb: canary"}}}`, source(nil))
+	if len(got) != 1 || !strings.HasSuffix(got[0], "agents.a.headers.x: the value holds a character that it cannot have in a header; use visible ASCII characters") {
+		t.Errorf("line break in a header: %q", got)
+	}
+}
+
+// P24: plain HTTP beyond this machine is warned of, unless the agent allows it.
+func TestP24PlainHTTP(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		url, more string
+		warned    bool
+	}{
+		{"http://127.0.0.1:9001/v1", "", false},
+		{"http://127.8.8.8/", "", false},
+		{"http://[::1]:9001/v1", "", false},
+		{"http://[::ffff:127.0.0.1]/", "", false},
+		{"http://localhost:9001", "", false},
+		{"http://LOCALHOST./", "", false},
+		{"http://a.localhost/", "", false},
+		{"https://agents.example.com/v1", "", false},
+		{"http://agents.example.com/v1", "", true},
+		{"http://10.0.0.1/", "", true},
+		{"http://0.0.0.0/", "", true},
+		{"http://localhost.example.com/", "", true},
+		{"http://agents.example.com/v1", ", allow_plaintext: true", false},
+		{"http://agents.example.com/v1", ", allow_plaintext: false", true},
+	}
+	for _, tt := range tests {
+		_, warnings := parse(t, "agents: {a: {kind: openai, url: '"+tt.url+"'"+tt.more+"}}", source(nil))
+		if got := len(warnings) == 1 && strings.Contains(warnings[0].String(), "(P24)"); got != tt.warned || len(warnings) > 1 {
+			t.Errorf("%s%s: %v, want a warning: %v", tt.url, tt.more, warnings, tt.warned)
+		}
+	}
+}
+
+func TestListeningBeyondLoopbackIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	for listen, warned := range map[string]bool{
+		"127.0.0.1:8080": false, "localhost:0": false, "'[::1]:80'": false,
+		"0.0.0.0:8080": true, "':8080'": true, "'[::]:8080'": true, "bus.example.com:80": true,
+	} {
+		_, warnings := parse(t, "listen: "+listen, source(nil))
+		if (len(warnings) == 1) != warned {
+			t.Errorf("%s: %v, want a warning: %v", listen, warnings, warned)
+		}
+	}
+}

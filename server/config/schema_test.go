@@ -1,0 +1,127 @@
+package config_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/agentbus/agentbus/server/config"
+)
+
+func compiled(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(config.Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource(config.SchemaID, doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile(config.SchemaID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// validate reads text as an editor would, and holds it against the schema.
+func validate(t *testing.T, s *jsonschema.Schema, text string) error {
+	t.Helper()
+	var v any
+	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(asJSON))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Validate(doc)
+}
+
+// The schema and the loader agree, wherever a schema can say it.
+func TestSchemaAgreesWithTheLoader(t *testing.T) {
+	t.Parallel()
+	schema := compiled(t)
+	src := source(map[string]string{"SET": "v", "N": "4", "W": "1m", "B": "true", "MODE": "refuse", "ID": "a", "HTTP": "http"})
+	src.Dev = true
+	agent := func(s string) string { return "agents: {a: {" + s + "}}" }
+	good := []string{
+		"", "{}", "listen: 127.0.0.1:1", "listen: '[::1]:1'", "public_url: https://b.example.com", "public_url: ''",
+		"store: {url: 'sqlite:x'}", "store:", "limits:", "keys:", "agents:", "conversations:", "limits: {}",
+		"limits: {max_depth: 1, max_body: 1024, max_header: 64KiB, call_timeout: 1h30m, in_flight: 1}",
+		"limits: {max_depth: '${N}', max_body: '${N}', call_timeout: '${W}'}", "strict_http: false", "strict_http: '${B}'",
+		"forwarding: {mode: refuse}", "forwarding: {mode: '${MODE}'}", "retention: {replies: 30d, events: 1d12h}",
+		"keys: []", "keys: [{id: a, secret_env: SET}]", "keys: [{id: '${ID}', secret: x, role: admin, inter_agent: true}]",
+		"admin: {listen: x}", "escalation: on", "chain: 4", "tools:", "ledger: {on_mismatch: execute}", "detach: {max: 0, timeout: 1s}",
+		agent("kind: builtin, builtin: echo"), agent("kind: builtin, builtin: pay, price: {}"), agent("kind: builtin, builtin: slow, price: "),
+		agent("kind: openai, url: 'http://127.0.0.1:1/v1'"), agent("kind: openai, url: '${HTTP}://h/', model: m, api_key_env: SET, aliases: [x/y]"),
+		agent("kind: openai, url: 'https://h/', auth: passthrough, headers: {x-a: b}, allow_plaintext: true, max_cost_usd: 0.5"),
+		agent("kind: builtin, builtin: echo, price: {input: 0.15, cached: '0.075', output: 1, call: 0}"),
+		agent("kind: builtin, builtin: echo, concurrency: 4, detach: off"),
+		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}]}}",
+		twoAgents + "conversations: {c: {participants: [{agent: a, auth: agent-owned, slug: x, label: X}, {agent: b}], plan: round-robin, max_turns: 2, budget_usd: 0, halt: {contains: x}}}",
+		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], halt: , on_halt: fail}}",
+		string(config.Example()),
+	}
+	bad := []string{
+		"[]", "x", "4", "lsten: x", "listen: 4", "listen: ", "listen: []", "listen: true", "public_url: x", "public_url: 'http://u:p@h/'",
+		"store: {url: 'postgres://h/d'}", "store: {url: 'memory:'}", "store: {url: x}", "store: {path: x}", "store: x",
+		"limits: 4", "limits: {max_depth: 0}", "limits: {max_depth: 1.5}", "limits: {max_depth: '4'}", "limits: {max_depth: true}", "limits: {max_depth: }",
+		"limits: {max_body: 4MB}", "limits: {max_body: 0}", "limits: {max_body: -1}", "limits: {max_header: 1}", "limits: {call_timeout: 10}", "limits: {call_timeout: 10 m}", "limits: {call_timeout: ''}",
+		"limits: {in_flight: 99999999}", "strict_http: on", "strict_http: 1", "strict_http: ", "forwarding: {mode: x}", "forwarding: {mode: true}", "forwarding: {mode: }",
+		"keys: {}", "keys: x", "keys: [x]", "keys: [{}]", "keys: [{secret_env: SET}]", "keys: [{id: a, secret_env: sk-x}]", "keys: [{id: a, secret_env: SET, role: root}]", "keys: [{id: 'a,b', secret_env: SET}]", "keys: [{id: a, secret: 'x y'}]", "keys: [ ]\nkey: []",
+		"agents: []", "agents: {a: }", "agents: {a: x}", "agents: {'a b': {kind: builtin, builtin: echo}}",
+		agent(""), agent("kind: x"), agent("kind: exec, command: [x]"), agent("kind: a2a"), agent("kind: builtin"), agent("kind: openai"), agent("kind: conversation"),
+		agent("kind: builtin, builtin: x"), agent("kind: builtin, builtin: echo, url: 'http://h/'"), agent("kind: openai, url: 'http://h/', builtin: echo"), agent("kind: builtin, builtin: echo, conversation: c"),
+		agent("kind: openai, url: 'ftp://h/'"), agent("kind: openai, url: h"), agent("kind: openai, url: 'http://h/?x'"), agent("kind: openai, url: 'http://h/', auth: none"),
+		agent("kind: openai, url: 'http://h/', headers: {'a b': c}"), agent("kind: openai, url: 'http://h/', headers: {a: 4}"), agent("kind: openai, url: 'http://h/', headers: []"),
+		agent("kind: builtin, builtin: echo, aliases: x"), agent("kind: builtin, builtin: echo, aliases: [4]"), agent("kind: builtin, builtin: echo, aliases: ['']"), agent("kind: builtin, builtin: echo, aliases: ['a,b']"),
+		agent("kind: builtin, builtin: echo, price: 4"), agent("kind: builtin, builtin: echo, price: {call: -1}"), agent("kind: builtin, builtin: echo, price: {call: '$1'}"), agent("kind: builtin, builtin: echo, price: {calls: 1}"), agent("kind: builtin, builtin: echo, max_cost_usd: x"),
+		twoAgents + "conversations: {c: }", twoAgents + "conversations: {c: {}}", twoAgents + "conversations: {c: {participants: }}", twoAgents + "conversations: {c: {participants: [{agent: a}]}}",
+		twoAgents + "conversations: {c: {participants: [{agent: a}, {}]}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, slug: 'A b'}]}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, auth: own}]}}",
+		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], max_turns: 0}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], halt: x}}",
+	}
+	check := func(text string, want bool) {
+		_, _, err := config.Parse("agentbus.yaml", []byte(text), src)
+		if invalid := validate(t, schema, text); (err == nil) != want || (invalid == nil) != want {
+			t.Errorf("%s\nwant it accepted: %v; the loader says %v; the schema says %v", text, want, err, invalid)
+		}
+	}
+	for _, text := range good {
+		check(text, true)
+	}
+	for _, text := range bad {
+		check(text, false)
+	}
+}
+
+func TestSchemaGivesDefaultsAndDocumentation(t *testing.T) {
+	t.Parallel()
+	var s struct {
+		Schema     string `json:"$schema"`
+		Properties map[string]struct {
+			Description string
+			Default     any
+			Properties  map[string]struct {
+				Description string
+				Default     any
+			}
+		}
+	}
+	if err := json.Unmarshal(config.Schema(), &s); err != nil {
+		t.Fatal(err)
+	}
+	depth := s.Properties["limits"].Properties["max_depth"]
+	if s.Schema != "https://json-schema.org/draft/2020-12/schema" || depth.Default != 4.0 || depth.Description == "" ||
+		s.Properties["listen"].Default != "127.0.0.1:8080" || s.Properties["strict_http"].Default != true {
+		t.Errorf("%+v", s)
+	}
+}
