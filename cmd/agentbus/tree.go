@@ -1,0 +1,182 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A node is a call and the calls that were made inside it.
+type node struct {
+	*agentbus.CallRecord
+	Calls []*node `json:"calls,omitempty"`
+}
+
+// treeOf arranges the calls of a run, in the order they were made, by who was
+// made inside whom. A call whose enclosing turn is not among them stands at the
+// top.
+func treeOf(calls []agentbus.CallRecord) []*node {
+	type place struct {
+		path string
+		turn agentbus.TurnID
+	}
+	var top []*node
+	byPlace := map[place]*node{}
+	for i := range calls {
+		n := &node{CallRecord: &calls[i]}
+		inside := byPlace[place{n.Path, n.Parent}]
+		if n.Path == "" && n.Parent != "" { // a runtime that sends no path: the turn alone tells
+			inside = byPlace[place{"", n.Parent}]
+		}
+		switch {
+		case n.Parent == "" || inside == nil:
+			top = append(top, n)
+		default:
+			inside.Calls = append(inside.Calls, n)
+		}
+		for _, p := range [...]place{{n.PathBelow(), n.TurnKey.ID}, {"", n.TurnKey.ID}} {
+			if _, taken := byPlace[p]; !taken && n.TurnKey.ID != "" {
+				byPlace[p] = n
+			}
+		}
+	}
+	return top
+}
+
+// totals are what a run came to, summed over its calls.
+type totals struct {
+	Calls    int             `json:"calls"`
+	Refusals int             `json:"refusals"` // repeats included
+	Replays  int             `json:"replays"`  // answered without executing
+	Attempts int             `json:"attempts"`
+	Input    int64           `json:"input_tokens"`
+	Output   int64           `json:"output_tokens"`
+	Cost     agentbus.Micros `json:"cost_micros"`
+	Unbilled agentbus.Micros `json:"unbilled_micros"`
+	Depth    int             `json:"max_depth"`
+	// ByPayer is what each payer was charged.
+	ByPayer map[agentbus.Payer]agentbus.Micros `json:"by_payer_micros"`
+}
+
+func sum(calls []agentbus.CallRecord) totals {
+	t := totals{ByPayer: map[agentbus.Payer]agentbus.Micros{}}
+	for i := range calls {
+		c := &calls[i]
+		t.Depth = max(t.Depth, c.Depth)
+		if c.State == agentbus.CallRefused {
+			t.Refusals += 1 + c.Repeats
+			continue
+		}
+		t.Calls++
+		t.Replays += c.Replays
+		t.Attempts += c.Attempts
+		t.Input += c.Usage.InputTokens
+		t.Output += c.Usage.OutputTokens
+		t.Unbilled += c.Unbilled
+		t.Cost += c.Cost
+		t.ByPayer[c.Payer] += c.Cost
+	}
+	return t
+}
+
+func (t totals) String() string {
+	parts := []string{count(t.Calls, "call"), count(t.Refusals, "refusal"), fmt.Sprintf("%d answered from memory", t.Replays),
+		fmt.Sprintf("tokens %d in, %d out", t.Input, t.Output), "$" + t.Cost.USD() + " charged"}
+	payers := make([]string, 0, len(t.ByPayer))
+	for p, m := range t.ByPayer {
+		payers = append(payers, fmt.Sprintf("%s $%s", p, m.USD()))
+	}
+	slices.Sort(payers)
+	if len(payers) > 0 {
+		parts = append(parts, "paid by "+strings.Join(payers, ", "))
+	}
+	return strings.Join(parts, " · ")
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// printTree writes the tree, a line a call.
+func printTree(w io.Writer, p paint, nodes []*node, indent string) {
+	for i, n := range nodes {
+		branch, below := "├─ ", "│  "
+		if i == len(nodes)-1 {
+			branch, below = "└─ ", "   "
+		}
+		fmt.Fprintf(w, "%s%s%s\n", indent, branch, line(p, n.CallRecord))
+		printTree(w, p, n.Calls, indent+below)
+	}
+}
+
+// line is one call as people read it.
+func line(p paint, c *agentbus.CallRecord) string {
+	who := c.Agent
+	if c.Speaker != "" && string(c.Speaker) != c.Agent {
+		who += " as " + c.Speaker.Wire()
+	}
+	head := fmt.Sprintf("%s  %s  depth %d  ", p.bold(who), shortTurn(c), c.Depth)
+	switch c.State {
+	case agentbus.CallRefused:
+		s := head + p.red("refused "+string(c.Code)) + "  " + c.Message
+		if c.Repeats > 0 {
+			s += fmt.Sprintf("  (asked %d times, no work done)", c.Repeats+1)
+		}
+		return s
+	case agentbus.CallVoided:
+		return head + p.red("failed "+string(c.Code)) + "  " + c.Message + "  " + p.dim(tries(c)+"not charged")
+	case agentbus.CallExecuting:
+		return head + p.dim("executing")
+	case agentbus.CallPassed:
+		return head + fmt.Sprintf("passed %d  ", c.Status) + p.dim("not a call, not charged")
+	case agentbus.CallSettled:
+	}
+	estimated := ""
+	if c.Usage.Estimated {
+		estimated = "est. "
+	}
+	s := head + fmt.Sprintf("%d  tokens %s%d→%d  $%s  ", c.Status, estimated, c.Usage.InputTokens, c.Usage.OutputTokens, c.Cost.USD())
+	return s + p.dim(tries(c)+"payer "+string(c.Payer))
+}
+
+func tries(c *agentbus.CallRecord) string {
+	var s string
+	if c.Attempts > 1 {
+		s = fmt.Sprintf("%d attempts, ", c.Attempts)
+	}
+	if c.Replays > 0 {
+		s += fmt.Sprintf("asked %d times, charged once, ", c.Replays+1)
+	}
+	return s
+}
+
+// shortTurn leaves the run out of a turn id: t0.researcher.
+func shortTurn(c *agentbus.CallRecord) string {
+	if rest, ok := strings.CutPrefix(string(c.TurnKey.ID), string(c.Run)+"."); ok {
+		return rest
+	}
+	if c.TurnKey.ID == "" {
+		return "(no turn)"
+	}
+	return string(c.TurnKey.ID)
+}
+
+// paint colours text for a terminal, and leaves it as it is elsewhere.
+type paint bool
+
+func (p paint) wrap(code, s string) string {
+	if !p {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (p paint) bold(s string) string { return p.wrap("1", s) }
+func (p paint) dim(s string) string  { return p.wrap("2", s) }
+func (p paint) red(s string) string  { return p.wrap("31", s) }
