@@ -203,7 +203,7 @@ func TestWorkedExample(t *testing.T) {
 	if err != nil || origin.Depth != 0 || origin.Run != "" {
 		t.Fatalf("origin: %+v, %v", origin, err)
 	}
-	// The router mints what is missing (P7), and forwards the caller's own credential (P21).
+	// The router, here by hand, mints what is missing and forwards the caller's own credential.
 	origin.Run, origin.Turn, origin.Speaker = "conv_abc", agentbus.RunID("conv_abc").Turn(0, "researcher"), "researcher"
 	origin.Auth = agentbus.NewCredential(auth)
 	atSandboxA := wire(origin.Forward())

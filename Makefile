@@ -1,0 +1,58 @@
+# Tools, pinned. They are installed into ./bin and nowhere else.
+GOLANGCI_LINT_VERSION := v2.15.0
+GOVULNCHECK_VERSION   := v1.8.0
+
+FUZZTIME ?= 20s
+BIN      := $(CURDIR)/bin
+LINT     := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+VULN     := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
+
+.DEFAULT_GOAL := build
+.PHONY: build test lint race bench fuzz interop vuln tidy tools help
+
+build: ## build bin/agentbus, without cgo
+	CGO_ENABLED=0 go build -trimpath -o bin/agentbus ./cmd/agentbus
+
+test: ## run all tests; those that need a tool this machine lacks are skipped and name it
+	go test ./...
+
+lint: $(LINT) ## run golangci-lint as .golangci.yml says
+	$(LINT) config verify
+	$(LINT) run --allow-serial-runners ./...
+
+race: ## run all tests with the race detector, in random order
+	go test -race -shuffle=on ./...
+
+bench: ## run the benchmarks of every package
+	go test -run '^$$' -bench . -benchmem ./...
+
+fuzz: ## run every fuzz target for FUZZTIME (20s)
+	@set -e; go list -f '{{.Dir}}' ./... | while read -r dir; do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' /dev/null "$$dir"/*_test.go 2>/dev/null); do \
+			echo "$$target in $$dir"; \
+			(cd "$$dir" && go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) .) </dev/null; \
+		done; \
+	done
+
+interop: ## run the tests in interop/ with real clients, on Node
+	cd interop && npm ci --no-audit --no-fund && npm test
+
+vuln: $(VULN) ## look for known vulnerabilities in what the code calls
+	$(VULN) ./...
+
+tidy: ## bring go.mod and go.sum in step with the code
+	go mod tidy
+
+tools: $(LINT) $(VULN) ## install the pinned tools into ./bin
+
+help: ## list these
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
+
+# The version is in the name of the file, so that a new pin installs anew.
+$(LINT):
+	GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	mv $(BIN)/golangci-lint $@
+
+$(VULN):
+	GOBIN=$(BIN) go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+	mv $(BIN)/govulncheck $@

@@ -1,0 +1,54 @@
+package archtest_test
+
+import (
+	"os"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentbus/agentbus/internal/archtest"
+)
+
+// Documents that lead through the code name files that exist.
+func TestDocsNameFilesThatExist(t *testing.T) {
+	t.Parallel()
+	for name, least := range map[string]int{"docs/life-of-a-call.md": 5, "docs/glossary.md": 5, "CONTRIBUTING.md": 5, "README.md": 3} {
+		mentioned, missing, err := archtest.Paths(os.DirFS("../.."), name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if len(mentioned) < least {
+			t.Errorf("%s names %d files, want at least %d: %q", name, len(mentioned), least, mentioned)
+		}
+		for _, p := range missing {
+			t.Errorf("%s names %s, which does not exist", name, p)
+		}
+	}
+}
+
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	fsys := fstest.MapFS{
+		"lineage.go": {}, "gateway/stage.go": {}, "docs/glossary.md": {}, ".golangci.yml": {},
+		"docs/page.md": {Data: []byte("It begins in `lineage.go`, goes through gateway/stage.go (see `gateway/`), and [words](glossary.md).\n" +
+			"`gone.go`, gateway/gone.go, `nowhere/`, docs/gone.md, store/0001_first.sql.\n" +
+			"Not paths: `agentbus.yaml`, text/event-stream, `POST /v1/chat/completions`, e.g. this, https://example.com/a/b.md, 0.5/1.0, and/or.\n")},
+	}
+	mentioned, missing, err := archtest.Paths(fsys, "docs/page.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantMissing := []string{"docs/gone.md", "gateway/gone.go", "gone.go", "nowhere", "store/0001_first.sql"}
+	want := []string{"docs/gone.md", "gateway", "gateway/gone.go", "gateway/stage.go", "glossary.md", "gone.go", "lineage.go", "nowhere", "store/0001_first.sql"}
+	if diff := cmp.Diff(want, mentioned); diff != "" {
+		t.Errorf("mentioned (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(wantMissing, missing); diff != "" {
+		t.Errorf("missing (-want +got):\n%s", diff)
+	}
+	if _, _, err := archtest.Paths(fsys, "docs/gone.md"); err == nil {
+		t.Error("a document that does not exist has no error")
+	}
+}
