@@ -63,8 +63,9 @@ func (e *Error) Error() string {
 
 // sortFaults puts fs into the order of the file, and what is not from the file
 // last.
-func sortFaults(fs []Fault) {
-	slices.SortStableFunc(fs, func(a, b Fault) int {
+func sortFaults[F Fault | Warning](fs []F) {
+	slices.SortStableFunc(fs, func(x, y F) int {
+		a, b := Fault(x), Fault(y)
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 }

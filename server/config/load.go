@@ -74,6 +74,7 @@ func Parse(path string, data []byte, src Source) (*Config, []Warning, error) {
 	l.file(data)
 	l.overrides(reflect.ValueOf(c).Elem(), "")
 	l.check()
+	sortFaults(l.warnings)
 	if len(l.faults) > 0 {
 		sortFaults(l.faults)
 		return nil, l.warnings, &Error{l.faults}

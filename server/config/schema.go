@@ -6,7 +6,7 @@ import (
 )
 
 // SchemaID names the JSON Schema that [Schema] returns.
-const SchemaID = "https://agentbus.dev/schemas/agentbus.yaml.json"
+const SchemaID = "https://github.com/agentbus/agentbus/schemas/agentbus.yaml.json"
 
 // variablePattern is a text that holds a variable, which a schema cannot read.
 const variablePattern = `\$\{` + namePattern + `\}`

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/agentbus/agentbus/server/config"
+)
+
+// cli is the command line: the flags of every verb, and the verbs.
+type cli struct {
+	globals
+
+	Init    initVerb    `cmd:"" help:"Write a commented agentbus.yaml that works at once, offline."`
+	Config  configVerbs `cmd:"" help:"Check, explain or describe the configuration."`
+	Version versionVerb `cmd:"" help:"Tell which agentbus this is."`
+}
+
+// globals are the flags of every verb.
+type globals struct {
+	ConfigFile string `name:"config" placeholder:"FILE" help:"The configuration; else what AGENTBUS_CONFIG names, else ./agentbus.yaml, else defaults."`
+	JSON       bool   `name:"json" help:"Print JSON, errors too."`
+	Dev        bool   `name:"dev" help:"Allow secrets in the configuration file."`
+}
+
+// An app is what a verb has to work with. It is used by one verb.
+type app struct {
+	globals
+
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            func(string) (string, bool)
+}
+
+// run runs the program with args, without its name, and returns its exit code.
+// It touches nothing of the process but what it is given, files and the network.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) (string, bool)) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
+	if err := a.run(ctx, args); err != nil {
+		return int(a.report(ctx, err))
+	}
+	return int(exitOK)
+}
+
+func (a *app) run(ctx context.Context, args []string) error {
+	var c cli
+	helped := false
+	parser, err := kong.New(&c,
+		kong.Name("agentbus"),
+		kong.Description("A bus for agents that call agents. Exit codes: 0 ok, 1 failed, 2 usage or bad configuration, 3 refused by policy, 4 budget, 5 agent failed, 6 waiting for a human, 130 interrupted."),
+		kong.Writers(a.stdout, a.stderr),
+		kong.Exit(func(int) { helped = true }), // called once help has been printed
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(a),
+	)
+	if err != nil {
+		return err
+	}
+	parsed, err := parser.Parse(args)
+	a.globals = c.globals
+	switch {
+	case helped:
+		return nil
+	case err != nil:
+		a.JSON = a.JSON || slices.Contains(args, "--json")
+		return err
+	}
+	return parsed.Run()
+}
+
+// load reads the configuration. What the command line sets is given as flags;
+// warnings go to stderr.
+func (a *app) load(flags ...config.Flag) (*config.Config, error) {
+	c, warnings, err := config.Load(a.source(flags...))
+	for _, w := range warnings {
+		fmt.Fprintln(a.stderr, "agentbus: warning:", w) //nolint:errcheck // nobody is left to tell
+	}
+	return c, err
+}
+
+func (a *app) source(flags ...config.Flag) config.Source {
+	return config.Source{Path: a.ConfigFile, Env: a.env, Dev: a.Dev, Flags: flags}
+}
+
+// answer prints the result of a verb: v as JSON under --json, else text.
+func (a *app) answer(v any, text string) error {
+	if !a.JSON {
+		_, err := io.WriteString(a.stdout, text)
+		return err
+	}
+	return printJSON(a.stdout, v)
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
