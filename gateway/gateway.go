@@ -249,7 +249,8 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) {
 }
 
 // listModels answers with the agents as models of the OpenAI dialect.
-func (g *Gateway) listModels(w http.ResponseWriter, _ *http.Request) {
+func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request) {
+	exchangeOf(r).record.Status = http.StatusOK
 	models := []any{}
 	for _, t := range g.cfg.Router.Targets() {
 		models = append(models, model(t))
@@ -263,6 +264,7 @@ func (g *Gateway) showModel(w http.ResponseWriter, r *http.Request) {
 		exchangeOf(r).refuse(w, g.agentNotFound(r.PathValue("id")))
 		return
 	}
+	exchangeOf(r).record.Status = http.StatusOK
 	answerJSON(w, model(t))
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/httpx"
@@ -39,6 +40,7 @@ type Server struct {
 	owner   string
 	store   Store
 	keys    *identity.APIKeys
+	router  roster
 	gateway *gateway.Gateway
 	agents  *http.Transport // to agents on the network
 }
@@ -73,11 +75,10 @@ func (s *Server) build() (err error) {
 		MaxIdleConns: 4096, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 90 * time.Second,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ResponseHeaderTimeout: s.cfg.Limits.ResponseHeader,
-		DisableCompression:    true,                                            // answers are stored as they came (G11)
+		DisableCompression:    true,                                                 // answers are stored as they came (G11)
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext, // no proxy from the environment: credentials go to agents only (P24)
 	}
-	table, err := s.targets()
-	if err != nil {
+	if err := s.buildAgents(); err != nil {
 		return err
 	}
 	l, d := s.cfg.Limits, s.cfg.Detach
@@ -85,7 +86,7 @@ func (s *Server) build() (err error) {
 		d.Max = -1
 	}
 	s.gateway, err = gateway.New(gateway.Config{
-		Router: table, Identifier: s.keys, Ledger: s.store, Recorder: s.store,
+		Router: &s.router, Identifier: s.keys, Ledger: s.store, Recorder: s.store,
 		MaxDepth: l.MaxDepth, MaxBody: int64(l.MaxBody), BodyTimeout: l.ReadBody, CallTimeout: l.CallTimeout,
 		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, DetachMax: d.Max, DetachTimeout: d.Timeout,
 		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
@@ -103,6 +104,13 @@ func (s *Server) Close() error {
 
 // Store returns what the bus keeps, to read and to manage keys.
 func (s *Server) Store() Store { return s.store }
+
+// Owner names this process in leases and calls in flight.
+func (s *Server) Owner() string { return s.owner }
+
+// Runs returns the store's executions, with the leases of dead processes free
+// at once.
+func (s *Server) Runs() conversation.Runs { return takeover{s.store} }
 
 // Handler returns the public surface, for programs that bring their own server.
 func (s *Server) Handler() http.Handler { return s.gateway }
