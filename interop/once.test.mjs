@@ -73,7 +73,7 @@ test("a client that retries a failure is charged once (G20)", async (t) => {
 
 test("a stream that breaks off is an error to its client, and what it used nobody pays (G15, G20)", async (t) => {
   const { m, bus } = await setup(t, { chunkSize: 4 });
-  m.on({ userMessage: "what is it?", sequenceIndex: 0 }, { content: answer }, { truncateAfterChunks: 3 });
+  m.on({ userMessage: "what is it?", sequenceIndex: 0 }, { content: answer }, { truncateAfterChunks: 4, streamingProfile: { ttft: 20, tps: 100 } });
   m.on({ userMessage: "what is it?", sequenceIndex: 1 }, { content: answer });
   const here = turn("critic");
   const client = new OpenAI({ baseURL: `${bus.url}/v1`, apiKey: userKey, defaultHeaders: here.headers });
