@@ -7,3 +7,5 @@ require (
 	go.uber.org/goleak v1.3.0
 	golang.org/x/text v0.43.0
 )
+
+require pgregory.net/rapid v1.3.0

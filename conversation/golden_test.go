@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,20 +53,20 @@ func oneAfterAnother(bs ...agentbus.Backend) agentbus.Backend {
 
 // golden is how a scenario of the reference is run here.
 type golden struct {
-	run  func(t *testing.T, a *agents) ([]string, error)
+	run  func(ctx context.Context, a *agents) ([]string, error)
 	want []string // where ours differs, by the rule named
 	rule string
 	err  string
 }
 
-func plainly(build func(a *agents) (conversation.Conversation, conversation.Options)) func(*testing.T, *agents) ([]string, error) {
-	return func(t *testing.T, a *agents) ([]string, error) {
+func plainly(build func(a *agents) (conversation.Conversation, conversation.Options)) func(context.Context, *agents) ([]string, error) {
+	return func(ctx context.Context, a *agents) ([]string, error) {
 		c, o := build(a)
 		o.Run, o.Seed = "run", "SEED"
 		if o.Lineage.Run != "" {
 			o.Run = ""
 		}
-		lines, _, err := trace(t.Context(), c, o)
+		lines, _, err := trace(ctx, c, o)
 		return lines, err
 	}
 }
@@ -106,12 +105,12 @@ var goldens = map[string]golden{
 	"max_credits between turns (cap 12c, 5c per turn)": {run: plainly(func(a *agents) (conversation.Conversation, conversation.Options) {
 		five := a.streams(nil, agentbus.Chunk{Text: "t", Usage: &agentbus.Usage{Cost: 50_000}})
 		c := talk(10, "a", five, "b", five)
-		c.Budget = micros(120_000)
+		c.Budget = new(agentbus.Micros(120_000))
 		return c, conversation.Options{}
 	})},
 	"maxCreditsCents 0 halts before the first turn": {run: plainly(func(a *agents) (conversation.Conversation, conversation.Options) {
 		c := talk(10, "a", a.says("t"), "b", a.says("t"))
-		c.Budget = micros(0)
+		c.Budget = new(agentbus.Micros(0))
 		return c, conversation.Options{}
 	})},
 	"haltOn truthy non-boolean (1) is ignored": {run: plainly(func(a *agents) (conversation.Conversation, conversation.Options) {
@@ -146,8 +145,8 @@ var goldens = map[string]golden{
 	},
 	"already-aborted signal": {
 		rule: "R9: at once, so before any I/O",
-		run: func(t *testing.T, a *agents) ([]string, error) {
-			ctx, cancel := context.WithCancel(t.Context())
+		run: func(ctx context.Context, a *agents) ([]string, error) {
+			ctx, cancel := context.WithCancel(ctx)
 			cancel()
 			lines, _, err := trace(ctx, talk(2, "a", a.says("a"), "b", a.says("b")), conversation.Options{Run: "run"})
 			return lines, err
@@ -156,8 +155,8 @@ var goldens = map[string]golden{
 	},
 	"abort in mid-turn (no retries)": {
 		rule: "R9: an abort is not a participant's error",
-		run: func(t *testing.T, a *agents) ([]string, error) {
-			ctx, cancel := context.WithCancel(t.Context())
+		run: func(ctx context.Context, a *agents) ([]string, error) {
+			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			lines, _, err := trace(ctx, talk(2, "a", a.streams(&agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "aborted"}, agentbus.Chunk{Text: "x"}), "b", a.says("b")),
 				conversation.Options{Run: "run", Seed: "SEED"}, func(e conversation.Event) {
@@ -169,8 +168,8 @@ var goldens = map[string]golden{
 		},
 		want: []string{"start", "turn run.t0.a", "delta x", "halt abort 0"},
 	},
-	"abort between turns": {run: func(t *testing.T, a *agents) ([]string, error) {
-		ctx, cancel := context.WithCancel(t.Context())
+	"abort between turns": {run: func(ctx context.Context, a *agents) ([]string, error) {
+		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		lines, _, err := trace(ctx, talk(2, "a", a.says("x"), "b", a.says("b")), conversation.Options{Run: "run", Seed: "SEED"}, func(e conversation.Event) {
 			if e.Type == agentbus.EventTurnDone {
@@ -181,18 +180,16 @@ var goldens = map[string]golden{
 	}},
 	"deadline: backend that ignores the signal is NOT interrupted (60 ms deadline 20 ms, then completes without another event -> turn succeeds)": {
 		rule: "R10: a deadline is enforced even when the backend ignores its context",
-		run: func(t *testing.T, a *agents) (lines []string, err error) {
-			synctest.Test(t, func(t *testing.T) {
-				deaf := agentbus.BackendFunc(func(_ context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
-					return func(yield func(agentbus.Chunk, error) bool) {
-						a.record(c)
-						if yield(agentbus.Chunk{Text: "x"}, nil) {
-							time.Sleep(60 * time.Millisecond) //nolint:forbidigo // a backend that is deaf
-						}
+		run: func(ctx context.Context, a *agents) ([]string, error) {
+			deaf := agentbus.BackendFunc(func(_ context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+				return func(yield func(agentbus.Chunk, error) bool) {
+					a.record(c)
+					if yield(agentbus.Chunk{Text: "x"}, nil) {
+						<-time.After(60 * time.Millisecond)
 					}
-				})
-				lines, _, err = trace(t.Context(), talk(1, "a", deaf, "b", deaf), conversation.Options{Run: "run", Seed: "SEED", Deadline: time.Now().Add(20 * time.Millisecond)})
+				}
 			})
+			lines, _, err := trace(ctx, talk(1, "a", deaf, "b", deaf), conversation.Options{Run: "run", Seed: "SEED", Deadline: time.Now().Add(20 * time.Millisecond)})
 			return lines, err
 		},
 		want: []string{"start", "turn run.t0.a", "delta x", "halt deadline 0"},
@@ -224,7 +221,7 @@ func TestGoldenConversations(t *testing.T) {
 				t.Fatal("no such scenario here")
 			}
 			var a agents
-			got, err := g.run(t, &a)
+			got, err := g.run(t.Context(), &a)
 			want := c.Events
 			if g.want != nil {
 				want = g.want

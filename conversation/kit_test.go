@@ -170,5 +170,3 @@ func readReference(t *testing.T) (r reference) {
 	}
 	return r
 }
-
-func micros(m agentbus.Micros) *agentbus.Micros { return &m }
