@@ -225,3 +225,42 @@ func TestSleepingDriverIsFenced(t *testing.T) {
 		}
 	})
 }
+
+// strict is a journal that does nothing for a caller that has left.
+type strict struct{ *conversation.Memory }
+
+func (s strict) Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return s.Memory.Finish(ctx, done, next, events...)
+}
+
+func (s strict) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return s.Memory.Halt(ctx, l, h, events...)
+}
+
+// R9, R14: a caller that leaves as an answer arrives loses neither the answer
+// nor the halt.
+func TestLeavingLosesNothing(t *testing.T) {
+	t.Parallel()
+	var a agents
+	s := strict{conversation.NewMemory()}
+	ctx, cancel := context.WithCancel(t.Context())
+	c := talk(3, "a", a.says("x"), "b", a.says("y"))
+	c.HaltWhen = func([]agentbus.Turn) (string, bool) { // asked between the answer and its write
+		cancel()
+		return "", false
+	}
+	o := conversation.Options{Run: "r", Journal: s, Runs: s}
+	r, err := conversation.Run(ctx, c, o)
+	if err != nil || r.Halt.Kind != agentbus.HaltAbort || len(r.Turns) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err = conversation.Run(t.Context(), c, o); err != nil || len(r.Turns) != 3 || len(a.calls) != 3 {
+		t.Errorf("resumed: %+v, %v, calls %v", r, err, a.turns())
+	}
+}

@@ -130,3 +130,18 @@ func TestSharedBudgetIsNeverPassed(t *testing.T) {
 		}
 	})
 }
+
+// R8: a nested run that is called again inside its turn does not charge what
+// its journal holds a second time.
+func TestNestedRetryChargesOnce(t *testing.T) {
+	t.Parallel()
+	var a agents
+	inner := talk(2, "x", costs(10), "y", oneAfterAnother(a.streams(reset), costs(10)))
+	inner.Name = "inner"
+	b := conversation.NewBudget(1000)
+	c := talk(1, "n", twice(conversation.Backend(conversation.BackendConfig{Conversation: inner})), "w", costs(1))
+	r, err := conversation.Run(t.Context(), c, conversation.Options{Budget: b})
+	if err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || r.Spent != 20 || b.Spent() != 20 {
+		t.Errorf("%+v, %v, budget %v", r, err, b.Spent())
+	}
+}
