@@ -29,3 +29,5 @@ require (
 	modernc.org/sqlite v1.60.1 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
 )
+
+require pgregory.net/rapid v1.3.0
