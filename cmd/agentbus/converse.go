@@ -45,12 +45,8 @@ func (v *runVerb) start(a *app) (st server.Start, err error) {
 	if v.MaxTurns < 0 || v.Timeout < 0 {
 		return st, &failure{exit: exitUsage, what: "--max-turns and --timeout must not be negative", next: "leave them out for the defaults"}
 	}
-	if v.MaxUSD != "" {
-		m, err := agentbus.ParseUSD(v.MaxUSD)
-		if err != nil {
-			return st, &failure{exit: exitUsage, what: "--max-usd: " + err.Error(), next: "give an amount of dollars such as 0.50"}
-		}
-		st.Budget = &m
+	if st.Budget, err = budget(v.MaxUSD); err != nil {
+		return st, err
 	}
 	if len(v.Agent) == 0 {
 		if len(v.Words) == 0 || len(v.Words) > 2 || len(v.Name) > 0 {
@@ -66,6 +62,18 @@ func (v *runVerb) start(a *app) (st server.Start, err error) {
 	st.Conversation, st.Seed = "agents", v.Words[0]
 	st.Peers, err = v.peers(a)
 	return st, err
+}
+
+// budget reads --max-usd; "" is none.
+func budget(usd string) (*agentbus.Micros, error) {
+	if usd == "" {
+		return nil, nil //nolint:nilnil // no budget is no fault
+	}
+	m, err := agentbus.ParseUSD(usd)
+	if err != nil {
+		return nil, &failure{exit: exitUsage, what: "--max-usd: " + err.Error(), next: "give an amount of dollars such as 0.50"}
+	}
+	return &m, nil
 }
 
 // peers reads --agent URL#MODEL.
@@ -102,17 +110,22 @@ func (a *app) key(env string) agentbus.Credential {
 type resumeVerb struct {
 	ID      string        `arg:"" name:"run" help:"The run."`
 	Force   bool          `help:"Resume although the conversation has changed since."`
+	MaxUSD  string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more, all in all; else as it was begun."`
 	Timeout time.Duration `placeholder:"10m" help:"It is over after this time."`
 }
 
 // Run resumes: it drives the run again, and the turns that are done stand.
 func (v *resumeVerb) Run(ctx context.Context, a *app) error {
+	limit, err := budget(v.MaxUSD)
+	if err != nil {
+		return err
+	}
 	s, _, err := a.opened(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
-	return a.converse(ctx, s, server.Start{Run: agentbus.RunID(v.ID), Authorization: a.token(), Timeout: v.Timeout, Resume: true, Force: v.Force})
+	return a.converse(ctx, s, server.Start{Run: agentbus.RunID(v.ID), Authorization: a.token(), Budget: limit, Timeout: v.Timeout, Resume: true, Force: v.Force})
 }
 
 // converse drives a conversation, shows it, and ends with the error that its
@@ -139,7 +152,7 @@ func halted(ctx context.Context, r *conversation.Result) error {
 	resume := "agentbus resume " + string(r.Run)
 	switch h := &r.Halt; h.Kind {
 	case agentbus.HaltBudget:
-		return &failure{exit: exitBudget, what: "paused: " + h.String(), next: "raise the budget, then " + resume}
+		return &failure{exit: exitBudget, what: "paused: " + h.String(), next: resume + " --max-usd USD, with more than that"}
 	case agentbus.HaltParticipantError:
 		exit := exitAgent
 		if h.Error != nil {
