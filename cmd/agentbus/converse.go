@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"net/url"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func (v *runVerb) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	s, _, err := a.opened(ctx)
+	s, err := a.driving(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,6 +90,11 @@ func (v *runVerb) peers(a *app) ([]server.Peer, error) {
 		if i < len(v.Name) {
 			p.Name = v.Name[i]
 		}
+		for _, q := range peers {
+			if agentbus.Speaker(q.Name).Slug() == agentbus.Speaker(p.Name).Slug() {
+				return nil, &failure{exit: exitUsage, what: fmt.Sprintf("two agents are called %s and %s, which is one name in turn ids", q.Name, p.Name), next: "give each a name of its own: --name NAME for each --agent, in order"}
+			}
+		}
 		peers = append(peers, p)
 	}
 	return peers, nil
@@ -120,12 +126,22 @@ func (v *resumeVerb) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	s, _, err := a.opened(ctx)
+	s, err := a.driving(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
 	return a.converse(ctx, s, server.Start{Run: agentbus.RunID(v.ID), Authorization: a.token(), Budget: limit, Timeout: v.Timeout, Resume: true, Force: v.Force})
+}
+
+// driving builds the bus for a verb that drives a conversation: why an attempt
+// failed is told on stderr, as the operator needs it.
+func (a *app) driving(ctx context.Context) (*server.Server, error) {
+	c, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	return a.open(ctx, c, slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }
 
 // converse drives a conversation, shows it, and ends with the error that its
