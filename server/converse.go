@@ -32,7 +32,7 @@ type Start struct {
 	Timeout      time.Duration    // 0: none
 	// Authorization is the origin's credential; none: LocalPayer pays.
 	Authorization agentbus.Credential
-	// Resume goes on with a run that was driven before; only Run,
+	// Resume goes on with a run that was driven before; only Run, Budget,
 	// Authorization, Timeout and Force are looked at.
 	Resume bool
 	Force  bool // resume with another definition or seed (R15)
@@ -87,6 +87,9 @@ func (s *Server) prepare(ctx context.Context, st *Start, key func(string) agentb
 	if st.Resume {
 		if sp, err = s.stored(ctx, st.Run, o.Payer); err != nil {
 			return c, o, err
+		}
+		if st.Budget != nil {
+			sp.Budget = st.Budget
 		}
 		for i := range sp.Peers {
 			sp.Peers[i].Key = key(sp.Peers[i].KeyEnv)

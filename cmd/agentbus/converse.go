@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"net/url"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func (v *runVerb) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	s, _, err := a.opened(ctx)
+	s, err := a.driving(ctx)
 	if err != nil {
 		return err
 	}
@@ -45,12 +46,8 @@ func (v *runVerb) start(a *app) (st server.Start, err error) {
 	if v.MaxTurns < 0 || v.Timeout < 0 {
 		return st, &failure{exit: exitUsage, what: "--max-turns and --timeout must not be negative", next: "leave them out for the defaults"}
 	}
-	if v.MaxUSD != "" {
-		m, err := agentbus.ParseUSD(v.MaxUSD)
-		if err != nil {
-			return st, &failure{exit: exitUsage, what: "--max-usd: " + err.Error(), next: "give an amount of dollars such as 0.50"}
-		}
-		st.Budget = &m
+	if st.Budget, err = budget(v.MaxUSD); err != nil {
+		return st, err
 	}
 	if len(v.Agent) == 0 {
 		if len(v.Words) == 0 || len(v.Words) > 2 || len(v.Name) > 0 {
@@ -68,6 +65,18 @@ func (v *runVerb) start(a *app) (st server.Start, err error) {
 	return st, err
 }
 
+// budget reads --max-usd; "" is none.
+func budget(usd string) (*agentbus.Micros, error) {
+	if usd == "" {
+		return nil, nil //nolint:nilnil // no budget is no fault
+	}
+	m, err := agentbus.ParseUSD(usd)
+	if err != nil {
+		return nil, &failure{exit: exitUsage, what: "--max-usd: " + err.Error(), next: "give an amount of dollars such as 0.50"}
+	}
+	return &m, nil
+}
+
 // peers reads --agent URL#MODEL.
 func (v *runVerb) peers(a *app) ([]server.Peer, error) {
 	var peers []server.Peer
@@ -80,6 +89,11 @@ func (v *runVerb) peers(a *app) ([]server.Peer, error) {
 		p := server.Peer{Name: model, URL: strings.TrimSuffix(base, "/"), Model: model, KeyEnv: v.KeyEnv, Key: a.key(v.KeyEnv)}
 		if i < len(v.Name) {
 			p.Name = v.Name[i]
+		}
+		for _, q := range peers {
+			if agentbus.Speaker(q.Name).Slug() == agentbus.Speaker(p.Name).Slug() {
+				return nil, &failure{exit: exitUsage, what: fmt.Sprintf("two agents are called %s and %s, which is one name in turn ids", q.Name, p.Name), next: "give each a name of its own: --name NAME for each --agent, in order"}
+			}
 		}
 		peers = append(peers, p)
 	}
@@ -102,17 +116,32 @@ func (a *app) key(env string) agentbus.Credential {
 type resumeVerb struct {
 	ID      string        `arg:"" name:"run" help:"The run."`
 	Force   bool          `help:"Resume although the conversation has changed since."`
+	MaxUSD  string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more, all in all; else as it was begun."`
 	Timeout time.Duration `placeholder:"10m" help:"It is over after this time."`
 }
 
 // Run resumes: it drives the run again, and the turns that are done stand.
 func (v *resumeVerb) Run(ctx context.Context, a *app) error {
-	s, _, err := a.opened(ctx)
+	limit, err := budget(v.MaxUSD)
+	if err != nil {
+		return err
+	}
+	s, err := a.driving(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
-	return a.converse(ctx, s, server.Start{Run: agentbus.RunID(v.ID), Authorization: a.token(), Timeout: v.Timeout, Resume: true, Force: v.Force})
+	return a.converse(ctx, s, server.Start{Run: agentbus.RunID(v.ID), Authorization: a.token(), Budget: limit, Timeout: v.Timeout, Resume: true, Force: v.Force})
+}
+
+// driving builds the bus for a verb that drives a conversation: why an attempt
+// failed is told on stderr, as the operator needs it.
+func (a *app) driving(ctx context.Context) (*server.Server, error) {
+	c, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	return a.open(ctx, c, slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }
 
 // converse drives a conversation, shows it, and ends with the error that its
@@ -139,7 +168,7 @@ func halted(ctx context.Context, r *conversation.Result) error {
 	resume := "agentbus resume " + string(r.Run)
 	switch h := &r.Halt; h.Kind {
 	case agentbus.HaltBudget:
-		return &failure{exit: exitBudget, what: "paused: " + h.String(), next: "raise the budget, then " + resume}
+		return &failure{exit: exitBudget, what: "paused: " + h.String(), next: resume + " --max-usd USD, with more than that"}
 	case agentbus.HaltParticipantError:
 		exit := exitAgent
 		if h.Error != nil {
