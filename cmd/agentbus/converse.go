@@ -32,13 +32,13 @@ func (v *runVerb) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.driving(ctx)
+	s, why, err := a.driving(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
 	st.Run = agentbus.NewRunID()
-	return a.converse(ctx, s, st)
+	return a.converse(ctx, s, why, st)
 }
 
 func (v *runVerb) start(a *app) (st server.Start, err error) {
@@ -126,27 +126,28 @@ func (v *resumeVerb) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.driving(ctx)
+	s, why, err := a.driving(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
-	return a.converse(ctx, s, server.Start{Run: agentbus.RunID(v.ID), Authorization: a.token(), Budget: limit, Timeout: v.Timeout, Resume: true, Force: v.Force})
+	return a.converse(ctx, s, why, server.Start{Run: agentbus.RunID(v.ID), Authorization: a.token(), Budget: limit, Timeout: v.Timeout, Resume: true, Force: v.Force})
 }
 
-// driving builds the bus for a verb that drives a conversation: why an attempt
-// failed is told on stderr, as the operator needs it.
-func (a *app) driving(ctx context.Context) (*server.Server, error) {
+// driving builds the bus for a verb that drives a conversation.
+func (a *app) driving(ctx context.Context) (*server.Server, reasons, error) {
+	why := newReasons(slog.NewTextHandler(a.stderr, nil))
 	c, err := a.load()
 	if err != nil {
-		return nil, err
+		return nil, why, err
 	}
-	return a.open(ctx, c, slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	s, err := a.open(ctx, c, slog.New(why))
+	return s, why, err
 }
 
 // converse drives a conversation, shows it, and ends with the error that its
 // halt is.
-func (a *app) converse(ctx context.Context, s *server.Server, st server.Start) error {
+func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st server.Start) error {
 	defer context.AfterFunc(ctx, func() { // the second Ctrl-C ends the process
 		fmt.Fprintf(a.stderr, "\nagentbus: stopping; press Ctrl-C again to leave at once; go on later with: agentbus resume %s\n", st.Run) //nolint:errcheck // nobody is left to tell
 	})()
@@ -160,11 +161,12 @@ func (a *app) converse(ctx context.Context, s *server.Server, st server.Start) e
 			return err
 		}
 	}
-	return halted(ctx, result)
+	return halted(ctx, result, why.why())
 }
 
-// halted turns a halt that is no success into an error.
-func halted(ctx context.Context, r *conversation.Result) error {
+// halted turns a halt that is no success into an error. why is the cause of the
+// last attempt that failed, if any did.
+func halted(ctx context.Context, r *conversation.Result, why string) error {
 	resume := "agentbus resume " + string(r.Run)
 	switch h := &r.Halt; h.Kind {
 	case agentbus.HaltBudget:
@@ -177,10 +179,10 @@ func halted(ctx context.Context, r *conversation.Result) error {
 			}
 		}
 		next := resume
-		if h.Error != nil && h.Error.Explain != nil && h.Error.Explain.Next != "" {
+		if h.Error != nil && !h.Error.Code.Retryable() && h.Error.Explain != nil && h.Error.Explain.Next != "" {
 			next = h.Error.Explain.Next + "; then " + resume
 		}
-		return &failure{exit: exit, what: "paused: " + harmless(h.String()), next: next}
+		return &failure{exit: exit, what: "paused: " + harmless(h.String()), why: harmless(why), next: next}
 	case agentbus.HaltAbort:
 		if ctx.Err() == nil {
 			return &failure{exit: exitFailed, what: "paused: " + h.String(), next: resume}
