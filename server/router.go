@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -42,7 +43,7 @@ func (r *roster) add(name string, build func() (*gateway.Target, error)) error {
 			return fmt.Errorf("there is an agent %s already, at %s; give this one another --name", name, known.URL)
 		}
 	}
-	r.targets = append(r.targets[:len(r.targets):len(r.targets)], t)
+	r.targets = append(slices.Clip(r.targets), t)
 	r.table.Store(gateway.NewTable(r.targets, r.aliases))
 	return nil
 }

@@ -149,7 +149,11 @@ func (d *demo) call(ctx context.Context, agent string, run agentbus.RunID, text 
 // said returns the words of a chat completion.
 func said(body []byte) string {
 	var c struct {
-		Choices []struct{ Message struct{ Content string } }
+		Choices []struct {
+			Message struct {
+				Content string `json:"content"`
+			} `json:"message"`
+		} `json:"choices"`
 	}
 	if json.Unmarshal(body, &c) != nil || len(c.Choices) == 0 {
 		return string(body)
