@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -136,9 +137,10 @@ func (s *Server) conversation(sp spec) (conversation.Conversation, error) {
 	}
 	def, ok := s.cfg.Conversations[sp.Conversation]
 	if !ok {
+		names := keys(s.cfg.Conversations)
 		return conversation.Conversation{}, &agentbus.Error{
 			Code: agentbus.CodeInvalidRequest, Message: "there is no conversation " + sp.Conversation + " in the configuration",
-			Explain: &agentbus.Explain{Supported: keys(s.cfg.Conversations), Next: "name one of the configuration's conversations, or give agents with --agent"},
+			Explain: &agentbus.Explain{Supported: names, Next: "name one of its conversations (" + strings.Join(names, ", ") + "), or give agents with --agent"},
 		}
 	}
 	c, err := s.configured(sp.Conversation, def)

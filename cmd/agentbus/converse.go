@@ -153,6 +153,9 @@ func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st se
 	})()
 	show := &show{app: a, paint: a.colours(a.stdout)}
 	result, err := show.follow(s.Converse(ctx, st, a.key))
+	if agentbus.CodeOf(err) == agentbus.CodeUnauthenticated {
+		return &failure{exit: exitRefused, what: "AGENTBUS_TOKEN holds no key that this bus knows", next: "set it to a key of whoever pays; without one, " + string(server.LocalPayer) + " pays"}
+	}
 	if err != nil {
 		return err
 	}
