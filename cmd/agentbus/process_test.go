@@ -61,6 +61,12 @@ func start(t *testing.T, dir string, env []string, args ...string) *process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if p.cmd.ProcessState == nil { // nobody has waited for it
+			_ = p.cmd.Process.Kill() // it may have ended
+			p.end()
+		}
+	})
 	p.lines = bufio.NewScanner(out)
 	p.lines.Buffer(nil, 1<<20)
 	return p
@@ -99,15 +105,11 @@ func configure(t *testing.T, text string) string {
 	return path
 }
 
-// opened opens the store of a configuration beside whoever else uses it.
-func opened(t *testing.T, path string) server.Store {
+// opened opens the store of a configuration beside whoever else uses it. path
+// may be "", for one that the environment names.
+func opened(t *testing.T, path string, env map[string]string) server.Store {
 	t.Helper()
-	return openStore(t, config.Source{Path: path, Env: os.LookupEnv})
-}
-
-func openStore(t *testing.T, source config.Source) server.Store {
-	t.Helper()
-	c, _, err := config.Load(source)
+	c, _, err := config.Load(config.Source{Path: path, Env: lookup(env)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +153,7 @@ func serving(t *testing.T, path string, env map[string]string, args ...string) *
 	r, w := io.Pipe()
 	go func() {
 		b.exited <- run(ctx, append([]string{"serve", "--config", path}, args...), strings.NewReader(""), w, &b.stderr, lookup(env))
-		w.Close()
+		_ = w.Close() // never fails
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -200,7 +202,7 @@ func post(ctx context.Context, bus, key, body string, header http.Header) (int, 
 	if err != nil {
 		return 0, nil, "", err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	got, err := io.ReadAll(resp.Body)
 	return resp.StatusCode, resp.Header, string(got), err
 }
@@ -243,15 +245,15 @@ func (a *agent) answer(name string, w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		text, _ := json.Marshal(word)
-		fmt.Fprintf(w, `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":%s},"finish_reason":null}]}`+"\n\n", text)
-		if http.NewResponseController(w).Flush() != nil {
+		_, err := fmt.Fprintf(w, `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":%s},"finish_reason":null}]}`+"\n\n", text)
+		if err != nil || http.NewResponseController(w).Flush() != nil {
 			return
 		}
 		if n == 1 && a.begun != nil {
 			a.begun <- turn
 		}
 	}
-	fmt.Fprintf(w, `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":%d}}`+"\n\ndata: [DONE]\n\n", n)
+	_, _ = fmt.Fprintf(w, `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":%d}}`+"\n\ndata: [DONE]\n\n", n)
 }
 
 // executions returns what each execution of a turn was answered.
