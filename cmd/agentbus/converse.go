@@ -149,6 +149,9 @@ func (a *app) driving(ctx context.Context) (*server.Server, reasons, error) {
 // halt is.
 func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st server.Start) error {
 	defer context.AfterFunc(ctx, func() { // the second Ctrl-C ends the process
+		if a.JSON {
+			return
+		}
 		fmt.Fprintf(a.stderr, "\nagentbus: stopping; press Ctrl-C again to leave at once; go on later with: agentbus resume %s\n", st.Run) //nolint:errcheck // nobody is left to tell
 	})()
 	show := &show{app: a, paint: a.colours(a.stdout)}

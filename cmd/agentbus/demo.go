@@ -196,7 +196,11 @@ func (d *demo) driver(ctx context.Context, kill bool) error {
 			d.say("   [%s] %s\n", harmless(e.Speaker), harmless(e.Text))
 		}
 	}
-	if err := cmd.Wait(); err != nil && !d.killed {
+	err = cmd.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err() // which killed it
+	}
+	if err != nil && !d.killed {
 		return &failure{exit: exitFailed, what: "the driver of the demo failed: " + err.Error(), why: strings.TrimSpace(complaint.String()), next: "report it with this output"}
 	}
 	return nil

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -199,6 +201,33 @@ func TestServeDrainsOnSIGTERM(t *testing.T) {
 	}
 	if calls := callsOf(t, opened(t, path, aliceEnv), "r1"); len(calls) != 1 || calls[0].State != agentbus.CallSettled {
 		t.Errorf("the call is %+v", calls)
+	}
+}
+
+// G31: what outlasts the drain is cut, and its caller reads why, once: the bus is
+// shutting down, and the turn may be sent again.
+func TestServeCutsWhatOutlastsItsDrain(t *testing.T) {
+	t.Parallel()
+	b := serving(t, configure(t, "agents: {slow: {kind: builtin, builtin: slow}}\nkeys: [{id: alice, secret_env: ALICE}]\ndrain_timeout: 1ms\n"), aliceEnv, "--quiet")
+	body := `{"model":"slow","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 500) + `"}]}`
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+aliceKey)
+	resp, err := httpClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer := bufio.NewReader(resp.Body)
+	if _, err := answer.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	rest, err := io.ReadAll(answer)
+	if err == nil || strings.Count(string(rest), `"error":`) != 1 || !strings.Contains(string(rest), `"code":"draining"`) || !strings.Contains(string(rest), `"retryable":true`) {
+		t.Errorf("the call ended with %v: %s", err, rest)
 	}
 }
 
