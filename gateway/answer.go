@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -297,7 +298,6 @@ func (a *answer) passStream() {
 	x, g := a.exchange, a.gateway
 	kept := a.kept()
 	delete(kept, "Content-Length")
-	a.w.Header()[http.TrailerPrefix+"X-Agentbus-Cost-Usd"] = nil // announced by its value below
 	x.flight.head(http.StatusOK, kept)
 	a.head(http.StatusOK, kept)
 	a.storedAt = x.began
@@ -335,11 +335,26 @@ func (a *answer) passStream() {
 		a.cutStream(err, &t)
 	}
 	x.flight.publish(held, g.cfg.MaxReply)
-	a.w.Header()[http.TrailerPrefix+"X-Agentbus-Cost-Usd"] = []string{x.record.Cost.USD()}
+	if takesTrailers(a.r.Header) {
+		a.w.Header()[http.TrailerPrefix+"X-Agentbus-Cost-Usd"] = []string{x.record.Cost.USD()}
+	}
 	_ = a.write(held) // never fails for a call
 	if t.ended {
 		a.drain()
 	}
+}
+
+// takesTrailers reports whether who sent h reads trailers (RFC 9110, section
+// 6.5.1). Who does not may take one for the next answer.
+func takesTrailers(h http.Header) bool {
+	for _, list := range h["Te"] {
+		for coding := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.Trim(coding, " \t"), "trailers") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // errEnded stops reading a stream that has told its end.

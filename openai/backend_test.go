@@ -183,7 +183,7 @@ func TestGoldenRequest(t *testing.T) {
 	if _, err := agentbus.Collect(b.Call(t.Context(), c)); err != nil {
 		t.Fatal(err)
 	}
-	wantHeaders := map[string]string{"x_extra": "1", "x-twice": "a|b", "accept": "text/event-stream, application/json"}
+	wantHeaders := map[string]string{"x_extra": "1", "x-twice": "a|b", "accept": "text/event-stream, application/json", "te": "trailers"}
 	maps.Copy(wantHeaders, want.Headers)
 	if diff := cmp.Diff(wantHeaders, headers); diff != "" {
 		t.Errorf("headers (-want +got)\n%s", diff)

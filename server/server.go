@@ -42,7 +42,7 @@ type Server struct {
 	keys    *identity.APIKeys
 	router  roster
 	gateway *gateway.Gateway
-	agents  *http.Transport // to agents on the network
+	agents  *httpx.Direct // to agents on the network
 }
 
 // New opens the store and builds the bus. Nothing listens yet; conversations
@@ -74,12 +74,16 @@ func (s *Server) build() (err error) {
 	if s.keys, err = identity.New(identity.Config{Static: static, Keys: s.store}); err != nil {
 		return err
 	}
-	s.agents = &http.Transport{
-		MaxIdleConns: 4096, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 90 * time.Second,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: s.cfg.Limits.ResponseHeader,
-		DisableCompression:    true,                                                 // answers are stored as they came (G11)
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext, // no proxy from the environment: credentials go to agents only (P24)
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	s.agents = &httpx.Direct{
+		Dialer: dialer, HeaderTimeout: s.cfg.Limits.ResponseHeader, IdleTimeout: 90 * time.Second,
+		Else: &http.Transport{
+			MaxIdleConns: 4096, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 90 * time.Second,
+			TLSHandshakeTimeout:   10 * time.Second,
+			ResponseHeaderTimeout: s.cfg.Limits.ResponseHeader,
+			DisableCompression:    true,               // answers are stored as they came (G11)
+			DialContext:           dialer.DialContext, // no proxy from the environment: credentials go to agents only (P24)
+		},
 	}
 	if err := s.buildAgents(); err != nil {
 		return err
