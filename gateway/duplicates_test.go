@@ -634,7 +634,9 @@ func TestCallerLeaves(t *testing.T) {
 			go func() { left <- b.leaving(ctx, body, turn("r", "t")...) }()
 			a.next(t)
 			leave()
-			<-left
+			if err := <-left; err == nil {
+				t.Error("the caller that left was answered")
+			}
 			close(release)
 			if r := b.one("r", agentbus.CallSettled); r.Cost != priced {
 				t.Errorf("recorded as %+v", r)
@@ -665,7 +667,9 @@ func TestCallerLeavesNoDetaching(t *testing.T) {
 		}()
 		a.next(t)
 		leave()
-		<-left
+		if err := <-left; err == nil {
+			t.Error("the caller that left was answered")
+		}
 		<-told
 	}
 	b.await("r", func(calls []agentbus.CallRecord) bool {
@@ -693,7 +697,9 @@ func TestDetachedAreBounded(t *testing.T) {
 		go func() { left <- b.leaving(ctx, ask("critic"), turn(run, "t")...) }()
 		a.next(t)
 		leave()
-		<-left
+		if err := <-left; err == nil {
+			t.Error("the caller that left was answered")
+		}
 		if run == "r1" {
 			b.await(run, func([]agentbus.CallRecord) bool { return b.Detached() == 1 })
 		}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -21,7 +22,7 @@ func (g *Gateway) recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := newExchange(r)
 		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
-		defer func() {
+		defer func() { //nolint:contextcheck // the exchange goes down with the request, not its context alone
 			switch p := recover(); p {
 			case nil:
 				return
@@ -29,7 +30,7 @@ func (g *Gateway) recover(next http.Handler) http.Handler {
 				panic(p) //nolint:forbidigo // the server cuts the answer off, which is what it is for
 			default:
 				g.log.LogAttrs(r.Context(), slog.LevelError, "panic", slog.String("request_id", x.requestID),
-					slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+					slog.String("panic", x.redact(fmt.Sprint(p))), slog.String("stack", string(debug.Stack())))
 			}
 			if x.wrote {
 				panic(http.ErrAbortHandler) //nolint:forbidigo // as above
@@ -48,7 +49,7 @@ var errPanicked = &agentbus.Error{Code: agentbus.CodeInternal, Message: "the bus
 func (g *Gateway) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x, returned := exchangeOf(r), false
-		defer func() {
+		defer func() { //nolint:contextcheck // a record outlives its caller
 			if !returned && x.record.Code == "" {
 				x.end(errPanicked) // recover, around this stage, answers so
 			}
