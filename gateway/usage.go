@@ -39,7 +39,8 @@ func estimate(x *exchange, output int64) agentbus.Usage {
 }
 
 // parseUsage reads the usage object of an answer, or of the last event of a
-// stream, in the names of chat completions and of responses.
+// stream, in the names of chat completions and of responses. One that tells no
+// figure that can be one is none.
 func parseUsage(body []byte) (u agentbus.Usage, told bool) {
 	if !bytes.Contains(body, usageKey) {
 		return u, false
@@ -51,27 +52,25 @@ func parseUsage(body []byte) (u agentbus.Usage, told bool) {
 	if !v.IsObject() {
 		return u, false
 	}
+	read := func(to *int64, n gjson.Result) {
+		if n.Type == gjson.Number && n.Num >= 0 && n.Num <= math.MaxInt32 {
+			*to, told = int64(n.Num), true
+		}
+	}
 	v.ForEach(func(key, n gjson.Result) bool {
 		switch key.Str {
 		case "prompt_tokens", "input_tokens":
-			u.InputTokens = tokens(n)
+			read(&u.InputTokens, n)
 		case "completion_tokens", "output_tokens":
-			u.OutputTokens = tokens(n)
+			read(&u.OutputTokens, n)
 		case "prompt_tokens_details", "input_tokens_details":
-			u.CachedTokens = tokens(n.Get("cached_tokens"))
+			read(&u.CachedTokens, n.Get("cached_tokens"))
 		case "cost":
-			u.Cost = microsOf(n)
+			u.Cost, told = microsOf(n), told || n.Type == gjson.Number
 		}
 		return true
 	})
-	return u, true
-}
-
-func tokens(n gjson.Result) int64 {
-	if n.Type != gjson.Number || n.Num < 0 || n.Num > math.MaxInt32 {
-		return 0
-	}
-	return int64(n.Num)
+	return u, told
 }
 
 // microsOf reads an amount of dollars; more than six places round up.
