@@ -174,18 +174,18 @@ func (a *answer) passWhole(sse bool) {
 		a.passLarge(body, sse)
 		return
 	}
-	kept, status := a.kept(), a.resp.StatusCode
+	kept, status, told := a.kept(), a.resp.StatusCode, body
 	if err == nil && status < http.StatusMultipleChoices {
-		body, err = a.convert(body, sse, kept)
+		body, told, err = a.convert(body, sse, kept)
 	}
 	if err != nil {
 		g.fail(a.w, a.r, x, err)
 		return
 	}
-	if why := a.notFinal(status, body); why != nil {
-		u := usageOf(body)
+	if why := a.notFinal(status, told); why != nil {
+		u := usageOf(told)
 		g.void(a.r.Context(), x, why, u, x.target.cost(u))
-	} else if err := a.settle(agentbus.StoredReply{Status: status, Header: kept, Body: body}, a.usage(status, body), false); err != nil {
+	} else if err := a.settle(agentbus.StoredReply{Status: status, Header: kept, Body: body}, a.usage(status, told), false); err != nil {
 		g.fail(a.w, a.r, x, err)
 		return
 	}
@@ -193,7 +193,7 @@ func (a *answer) passWhole(sse bool) {
 	x.flight.publish(body, g.cfg.MaxReply)
 	own := maps.Clone(kept) // duplicates are reading kept by now
 	own["Content-Length"] = []string{strconv.Itoa(len(body))}
-	own["X-Agentbus-Cost-Usd"] = []string{x.record.Cost.USD()}
+	x.tellCost(own, "")
 	a.head(status, own)
 	_ = g.send(a.w, body) // a caller that left may ask again
 }
@@ -293,6 +293,6 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 		return err
 	}
 	x.record.State, x.record.Cost, x.record.Usage = agentbus.CallSettled, cost, u
-	x.flight.change(func() { x.flight.call.State, x.flight.call.Cost = agentbus.CallSettled, cost })
+	x.flight.change(func() { x.flight.call.State, x.flight.call.Cost, x.flight.call.Usage = agentbus.CallSettled, cost, u })
 	return nil
 }

@@ -13,38 +13,38 @@ import (
 )
 
 // convert gives the caller the form it asked for when the agent answered in the
-// other one: a stream for a whole answer, or the reverse (G15). An answer that
-// is not a JSON object is a broken one. Any other dialect passes as it is.
-func (a *answer) convert(body []byte, asStream bool, kept http.Header) ([]byte, error) {
+// other one: a stream for a whole answer, or the reverse (G15). Beside what is
+// sent it returns the JSON object in which the agent tells its usage. An answer
+// that is not one is a broken one. Any other dialect passes as it is.
+func (a *answer) convert(body []byte, asStream bool, kept http.Header) (sent, told []byte, err error) {
 	x := a.exchange
 	if x.dialect == dialectOther {
-		return body, nil
+		return body, body, nil
 	}
-	var err error
 	if asStream { // pass took it for a whole answer, so none was asked for
 		if body, err = x.whole(body); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		kept["Content-Type"] = []string{"application/json"}
 		x.note("converted:stream")
 	}
 	if !json.Valid(body) || !gjson.ParseBytes(body).IsObject() {
-		return nil, a.noObject(kept)
+		return nil, nil, a.noObject(kept)
 	}
 	if !x.peek.stream || isErrorBody(body) {
-		return body, nil
+		return body, body, nil
 	}
 	switch {
 	case x.dialect == dialectResponses:
-		body = responseEvent(body)
+		sent = responseEvent(body)
 	case gjson.GetBytes(body, "choices").IsArray():
-		body = toStream(body)
+		sent = toStream(body)
 	default:
-		return nil, a.noObject(kept)
+		return nil, nil, a.noObject(kept)
 	}
 	kept["Content-Type"] = []string{"text/event-stream"}
 	x.note("converted:whole")
-	return body, nil
+	return sent, body, nil
 }
 
 func (a *answer) noObject(kept http.Header) error {

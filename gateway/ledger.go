@@ -257,7 +257,7 @@ func (x *exchange) replayHead(w http.ResponseWriter, call agentbus.CallRecord, h
 	h["X-Agentbus-Attempts"] = []string{strconv.Itoa(max(call.Attempts, 1))}
 	h["X-Agentbus-Cost-Usd"] = []string{agentbus.Micros(0).USD()}
 	if call.State == agentbus.CallSettled {
-		h["X-Agentbus-Turn-Cost-Usd"] = []string{call.Cost.USD()}
+		h["X-Agentbus-Turn-Cost-Usd"] = []string{x.target.turnCost(&call).USD()}
 	}
 	x.wrote = true
 	w.WriteHeader(status)

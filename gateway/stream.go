@@ -44,7 +44,7 @@ func (a *answer) passStream() {
 	}
 	x.flight.publish(held, g.cfg.MaxReply)
 	if takesTrailers(a.r.Header) {
-		a.w.Header()[http.TrailerPrefix+"X-Agentbus-Cost-Usd"] = []string{x.record.Cost.USD()}
+		x.tellCost(a.w.Header(), http.TrailerPrefix)
 	}
 	_ = a.write(held)
 	if t.ended {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"math"
+	"net/http"
 
 	"github.com/tidwall/gjson"
 
@@ -15,6 +16,25 @@ func (t *Target) cost(u agentbus.Usage) agentbus.Micros {
 		return max(u.Cost, 0)
 	}
 	return t.Price.Cost(u)
+}
+
+// turnCost is what a settled call came to with the calls that were made inside
+// it, where the bus knows: an agent of this process reports what its own calls
+// were charged.
+func (t *Target) turnCost(c *agentbus.CallRecord) agentbus.Micros {
+	if !t.Local || t.UsageCost {
+		return c.Cost
+	}
+	return c.Cost + max(c.Usage.Cost, 0)
+}
+
+// tellCost writes what the call was charged into a header or, with the prefix
+// of one, a trailer; and what its turn came to, when that is more.
+func (x *exchange) tellCost(h http.Header, prefix string) {
+	h[prefix+"X-Agentbus-Cost-Usd"] = []string{x.record.Cost.USD()}
+	if turn := x.target.turnCost(&x.record); turn != x.record.Cost {
+		h[prefix+"X-Agentbus-Turn-Cost-Usd"] = []string{turn.USD()}
+	}
 }
 
 // usage returns the usage that a whole answer told, or an estimate of it. An
