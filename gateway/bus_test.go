@@ -428,11 +428,8 @@ func (b *bus) raw(request string) answer {
 
 // rawPost is a call as alice as it stands on the wire, with more header lines.
 func rawPost(path, body string, lines ...string) string {
-	head := "POST " + path + " HTTP/1.1\r\nHost: bus\r\nContent-Type: application/json\r\n" + asAlice + "\r\n"
-	for _, line := range lines {
-		head += line + "\r\n"
-	}
-	return head + "Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
+	head := append([]string{"POST " + path + " HTTP/1.1", "Host: bus", asAlice}, lines...)
+	return strings.Join(head, "\r\n") + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
 }
 
 // refused checks one of our own refusals: status and code, and that clients do

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 
 	"github.com/tidwall/gjson"
@@ -114,9 +115,7 @@ func toStream(body []byte) []byte {
 		choice, _ := c.(map[string]any)
 		finish := choice["finish_reason"]
 		begun := map[string]any{"index": i}
-		for k, v := range choice {
-			begun[k] = v
-		}
+		maps.Copy(begun, choice)
 		begun["delta"], begun["finish_reason"] = numbered(choice["message"]), nil
 		delete(begun, "message")
 		write(begun)

@@ -95,8 +95,9 @@ func (x *exchange) note(s string) { x.notes = append(x.notes, s) }
 // redact takes the credentials of the call out of what an agent said, before it
 // is stored or logged as ours (P19).
 func (x *exchange) redact(s string) string {
-	for _, c := range [...]agentbus.Credential{x.lineage.Auth, x.auth, x.target.Authorization} {
-		s = c.Redact(s)
+	s = x.auth.Redact(x.lineage.Auth.Redact(s))
+	if x.target != nil {
+		s = x.target.Authorization.Redact(s)
 	}
 	return s
 }

@@ -62,7 +62,7 @@ func (g *Gateway) once(w http.ResponseWriter, r *http.Request, x *exchange, next
 // lead reserves the call and executes it, or answers it from memory.
 func (g *Gateway) lead(w http.ResponseWriter, r *http.Request, x *exchange, next http.Handler, want agentbus.Reservation, f *flight) (mismatch bool) {
 	err := errLeaderGone // what duplicates read when the lines below panic
-	defer func() {
+	defer func() {       //nolint:contextcheck // what is written here is written for a caller that has left, too
 		if x.record.State == agentbus.CallExecuting { // they did: nothing else leaves a call so
 			g.void(r.Context(), x, errPanicked, agentbus.Usage{}, 0)
 		}

@@ -148,7 +148,7 @@ func TestNoCredentialAnywhere(t *testing.T) {
 		http.Redirect(w, r, "http://"+canary+"@host/", http.StatusFound)
 	})
 	broken := newAgent(t, "broken", nil)
-	broken.Transport = panicking{}
+	broken.Transport, broken.Authorization = panicking{}, good.Authorization
 	b := newBus(t, nil, good, telling, garbage, moved, broken)
 	var said []string
 	for _, name := range []string{"good", "telling", "garbage", "moved", "broken", "nobody"} {
@@ -199,7 +199,9 @@ func checkCanary(t *testing.T, where, text string) {
 // panicking is a transport with a bug.
 type panicking struct{}
 
-func (panicking) RoundTrip(*http.Request) (*http.Response, error) { panic("a bug in the transport") }
+func (panicking) RoundTrip(r *http.Request) (*http.Response, error) {
+	panic("a bug in the transport, with " + r.Header.Get("x-tangle-forwarded-authorization") + " and " + r.Header.Get("Authorization"))
+}
 
 // TestPanic: G2, a panic costs one call: 500 internal, no stack on the wire, a
 // record and a line in the log, and the bus serves on.

@@ -22,7 +22,7 @@ func stillOpen(c net.Conn) bool {
 	err = raw.Read(func(fd uintptr) bool {
 		var b [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		open = err == syscall.EAGAIN || err == syscall.EWOULDBLOCK || err == syscall.EINTR //nolint:errorlint // bare errnos
+		open = err == syscall.EAGAIN || err == syscall.EWOULDBLOCK || err == syscall.EINTR
 		return true
 	})
 	return err == nil && open
