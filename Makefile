@@ -8,7 +8,7 @@ LINT     := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 VULN     := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: build test lint race bench fuzz interop vuln tidy tools help
+.PHONY: build test lint race bench microbench fuzz interop vuln tidy tools help
 
 build: ## build bin/agentbus, without cgo
 	CGO_ENABLED=0 go build -trimpath -o bin/agentbus ./cmd/agentbus
@@ -23,7 +23,10 @@ lint: $(LINT) ## run golangci-lint as .golangci.yml says
 race: ## run all tests with the race detector, in random order
 	go test -race -shuffle=on ./...
 
-bench: ## run the benchmarks of every package
+bench: ## measure the bus next to a bare proxy and this disk, into benchmarks/RESULTS.md
+	go run ./benchmarks
+
+microbench: ## run the benchmarks of every package
 	go test -run '^$$' -bench . -benchmem ./...
 
 fuzz: ## run every fuzz target for FUZZTIME (20s)
@@ -46,7 +49,7 @@ tidy: ## bring go.mod and go.sum in step with the code
 tools: $(LINT) $(VULN) ## install the pinned tools into ./bin
 
 help: ## list these
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 
 # The version is in the name of the file, so that a new pin installs anew.
 $(LINT):

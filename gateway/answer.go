@@ -113,7 +113,6 @@ func (a *answer) kept() http.Header {
 		}
 	}
 	delete(h, "X-Request-Id")
-	delete(h, "X-Should-Retry")
 	if a.exchange.flight != nil {
 		delete(h, "Set-Cookie") // an answer that may be given again sets no session
 	} else if n := a.resp.ContentLength; n >= 0 {
@@ -258,14 +257,25 @@ func (a *answer) passLarge(begun []byte, sse bool) {
 func (a *answer) notFinal(status int, body []byte) error {
 	switch {
 	case !isFinal(status):
-		return &agentbus.Error{
-			Code: agentbus.CodeAgentUnavailable, Status: status,
-			Message: "the agent answered " + strconv.Itoa(status) + ", which is no final answer",
-		}
+		return laterError(status, body)
 	case status < http.StatusMultipleChoices && a.exchange.dialect != dialectOther && (isErrorBody(body) || gjson.GetBytes(body, "status").Str == "failed"):
 		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: status, Message: "the agent answered with an error under status 200"}
 	}
 	return nil
+}
+
+// laterError tells an answer that says "later" for the record: with the code and
+// the words of a bus further down, where there is one.
+func laterError(status int, body []byte) error {
+	e := &agentbus.Error{
+		Code: agentbus.CodeAgentUnavailable, Status: status,
+		Message: "the agent answered " + strconv.Itoa(status) + ", which is no final answer",
+	}
+	told := gjson.GetManyBytes(body, "error.code", "error.message")
+	if code := agentbus.Code(told[0].Str); code.Known() {
+		e.Code, e.Message = code, "below this agent: "+plain(told[1].String(), 300)
+	}
+	return e
 }
 
 // settle makes the answer and its charge durable (G21).

@@ -260,11 +260,13 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) {
 }
 
 // listModels answers with the agents as models of the OpenAI dialect.
-func (g *Gateway) listModels(w http.ResponseWriter, _ *http.Request) {
+func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request) {
+	exchangeOf(r).record.Status = http.StatusOK
 	models := []any{}
 	for _, t := range g.cfg.Router.Targets() {
 		models = append(models, model(t))
 	}
+	exchangeOf(r).echo(w.Header())
 	answerJSON(w, map[string]any{"object": "list", "data": models})
 }
 
@@ -274,6 +276,8 @@ func (g *Gateway) showModel(w http.ResponseWriter, r *http.Request) {
 		exchangeOf(r).refuse(w, g.agentNotFound(r.PathValue("id")))
 		return
 	}
+	exchangeOf(r).record.Status = http.StatusOK
+	exchangeOf(r).echo(w.Header())
 	answerJSON(w, model(t))
 }
 
@@ -284,5 +288,8 @@ func model(t *Target) map[string]any {
 func answerJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
+	if w.Header().Get("X-Request-Id") == "" { // a route outside the stages
+		w.Header().Set("X-Request-Id", httpx.NewRequestID())
+	}
 	_ = json.NewEncoder(w).Encode(v) // a caller that left is its own loss
 }

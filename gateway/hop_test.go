@@ -69,6 +69,7 @@ func TestHopByHopBack(t *testing.T) {
 		want := http.Header{
 			"X-Unknown": {"a", "b"}, "Content-Type": {"text/x"}, "Via": {"1.1 before", "1.1 agentbus"}, "Date": {"x"}, "Etag": {"e"}, "Content-Length": {"3"},
 			"X-Request-Id": {id}, "X-Tangle-Runid": {"r"}, "X-Tangle-Turnid": {"r.t0.tool"},
+			"X-Should-Retry": {"true"}, // it is the agent's to say of its own answer
 		}
 		if method == http.MethodPost {
 			want["X-Agentbus-Attempts"], want["X-Agentbus-Cost-Usd"] = []string{"1"}, []string{"0.000000"}

@@ -252,8 +252,12 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 	if e.Status != 0 { // the agent's own answer passes as it is
 		x.record.Status = e.Status
 	}
+	cause := ""
+	if e.Err != nil {
+		cause = x.redact(e.Err.Error())
+	}
 	g.log.LogAttrs(ctx, slog.LevelWarn, "attempt failed", slog.String("request_id", x.requestID), slog.String("run", string(x.lineage.Run)),
-		slog.String("turn", string(x.lineage.Turn)), slog.String("code", string(e.Code)), slog.String("error", x.redact(why.Error())))
+		slog.String("turn", string(x.lineage.Turn)), slog.String("code", string(e.Code)), slog.String("error", x.redact(e.Message)), slog.String("cause", cause))
 	if x.flight == nil {
 		return
 	}

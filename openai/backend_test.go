@@ -183,7 +183,7 @@ func TestGoldenRequest(t *testing.T) {
 	if _, err := agentbus.Collect(b.Call(t.Context(), c)); err != nil {
 		t.Fatal(err)
 	}
-	wantHeaders := map[string]string{"x_extra": "1", "x-twice": "a|b", "accept": "text/event-stream, application/json"}
+	wantHeaders := map[string]string{"x_extra": "1", "x-twice": "a|b", "accept": "text/event-stream, application/json", "te": "trailers"}
 	maps.Copy(wantHeaders, want.Headers)
 	if diff := cmp.Diff(wantHeaders, headers); diff != "" {
 		t.Errorf("headers (-want +got)\n%s", diff)
@@ -443,6 +443,28 @@ func TestPlaintext(t *testing.T) {
 		if sent != c.sent || !c.sent && agentbus.CodeOf(err) != agentbus.CodeForbidden || c.sent && err != nil {
 			t.Errorf("%+v: sent %v, %v", c, sent, err)
 		}
+	}
+}
+
+// roundTrip is a function as a transport.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// P23: what nobody can send again cannot be sent elsewhere.
+func TestRequestCannotBeSentAgain(t *testing.T) {
+	t.Parallel()
+	b, err := openai.New(openai.Config{URL: "http://localhost", Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		if r.GetBody != nil {
+			t.Error("GetBody is set")
+		}
+		return nil, errors.New("refused")
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agentbus.Collect(b.Call(t.Context(), call())); agentbus.CodeOf(err) != agentbus.CodeAgentUnavailable {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -19,22 +19,23 @@ import (
 // memory, never on a wire.
 const memoryURL = "http://localhost/v1"
 
-// targets builds the agents of the configuration.
-func (s *Server) targets() (*gateway.Table, error) {
+// buildAgents builds the agents of the configuration.
+func (s *Server) buildAgents() error {
 	var targets []*gateway.Target
 	aliases := map[string]*gateway.Target{}
 	for _, name := range slices.Sorted(maps.Keys(s.cfg.Agents)) {
 		a := s.cfg.Agents[name]
 		t, err := s.target(name, a)
 		if err != nil {
-			return nil, fmt.Errorf("agent %s: %w", name, err)
+			return fmt.Errorf("agent %s: %w", name, err)
 		}
 		targets = append(targets, t)
 		for _, alias := range a.Aliases {
 			aliases[alias] = t
 		}
 	}
-	return gateway.NewTable(targets, aliases), nil
+	s.router.set(targets, aliases)
+	return nil
 }
 
 func (s *Server) target(name string, a config.Agent) (*gateway.Target, error) {
@@ -64,7 +65,7 @@ func (s *Server) target(name string, a config.Agent) (*gateway.Target, error) {
 // local builds an agent that lives in this process.
 func (s *Server) local(name string, a config.Agent) (agentbus.Backend, error) {
 	if a.Kind == config.KindConversation {
-		return s.conversationAgent(name, a.Conversation)
+		return s.conversationAgent(a.Conversation)
 	}
 	bus, err := s.agent(name)
 	if err != nil {

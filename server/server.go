@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/httpx"
@@ -39,8 +40,9 @@ type Server struct {
 	owner   string
 	store   Store
 	keys    *identity.APIKeys
+	router  roster
 	gateway *gateway.Gateway
-	agents  *http.Transport // to agents on the network
+	agents  *httpx.Direct // to agents on the network
 }
 
 // New opens the store and builds the bus. Nothing listens yet; conversations
@@ -52,7 +54,10 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	}
 	store, err := sqlite.Open(ctx, sqlite.Config{Path: c.Store.SQLite, Logger: s.log})
 	if err != nil {
-		return nil, fmt.Errorf("open the store %s: %w", c.Store.URL, err)
+		return nil, &agentbus.Error{
+			Code: agentbus.CodeStoreUnavailable, Message: "the store " + c.Store.URL + " cannot be opened", Err: err,
+			Explain: &agentbus.Explain{Next: "see to what stands there, or name another store: store.url in the configuration, or AGENTBUS_STORE_URL"},
+		}
 	}
 	s.store = store
 	if err := s.build(); err != nil {
@@ -69,15 +74,18 @@ func (s *Server) build() (err error) {
 	if s.keys, err = identity.New(identity.Config{Static: static, Keys: s.store}); err != nil {
 		return err
 	}
-	s.agents = &http.Transport{
-		MaxIdleConns: 4096, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 90 * time.Second,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: s.cfg.Limits.ResponseHeader,
-		DisableCompression:    true,                                            // answers are stored as they came (G11)
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext, // no proxy from the environment: credentials go to agents only (P24)
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	s.agents = &httpx.Direct{
+		Dialer: dialer, HeaderTimeout: s.cfg.Limits.ResponseHeader, IdleTimeout: 90 * time.Second,
+		Else: &http.Transport{
+			MaxIdleConns: 4096, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 90 * time.Second,
+			TLSHandshakeTimeout:   10 * time.Second,
+			ResponseHeaderTimeout: s.cfg.Limits.ResponseHeader,
+			DisableCompression:    true,               // answers are stored as they came (G11)
+			DialContext:           dialer.DialContext, // no proxy from the environment: credentials go to agents only (P24)
+		},
 	}
-	table, err := s.targets()
-	if err != nil {
+	if err := s.buildAgents(); err != nil {
 		return err
 	}
 	l, d := s.cfg.Limits, s.cfg.Detach
@@ -85,7 +93,7 @@ func (s *Server) build() (err error) {
 		d.Max = -1
 	}
 	s.gateway, err = gateway.New(gateway.Config{
-		Router: table, Identifier: s.keys, Ledger: s.store, Recorder: s.store,
+		Router: &s.router, Identifier: s.keys, Ledger: s.store, Recorder: s.store,
 		MaxDepth: l.MaxDepth, MaxBody: int64(l.MaxBody), BodyTimeout: l.ReadBody, CallTimeout: l.CallTimeout,
 		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, DetachMax: d.Max, DetachTimeout: d.Timeout,
 		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
@@ -104,6 +112,13 @@ func (s *Server) Close() error {
 // Store returns what the bus keeps, to read and to manage keys.
 func (s *Server) Store() Store { return s.store }
 
+// Owner names this process in leases and calls in flight.
+func (s *Server) Owner() string { return s.owner }
+
+// Runs returns the store's executions, with the leases of dead processes free
+// at once.
+func (s *Server) Runs() conversation.Runs { return takeover{s.store} }
+
 // Handler returns the public surface, for programs that bring their own server.
 func (s *Server) Handler() http.Handler { return s.gateway }
 
@@ -112,7 +127,7 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w; stop what listens there, or set listen in the configuration (AGENTBUS_LISTEN)", s.cfg.Listen, err)
+		return nil, fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
 	}
 	return l, nil
 }

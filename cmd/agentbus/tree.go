@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -83,8 +82,10 @@ func sum(calls []agentbus.CallRecord) totals {
 }
 
 func (t totals) String() string {
-	parts := []string{count(t.Calls, "call"), count(t.Refusals, "refusal"), fmt.Sprintf("%d answered from memory", t.Replays),
-		fmt.Sprintf("tokens %d in, %d out", t.Input, t.Output), "$" + t.Cost.USD() + " charged"}
+	parts := []string{
+		plural(t.Calls, "call"), plural(t.Refusals, "refusal"), fmt.Sprintf("%d answered from memory", t.Replays),
+		fmt.Sprintf("tokens %d in, %d out", t.Input, t.Output), "$" + t.Cost.USD() + " charged",
+	}
 	payers := make([]string, 0, len(t.ByPayer))
 	for p, m := range t.ByPayer {
 		payers = append(payers, fmt.Sprintf("%s $%s", p, m.USD()))
@@ -96,41 +97,34 @@ func (t totals) String() string {
 	return strings.Join(parts, " · ")
 }
 
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
-}
-
 // printTree writes the tree, a line a call.
-func printTree(w io.Writer, p paint, nodes []*node, indent string) {
+func printTree(b *strings.Builder, p paint, nodes []*node, indent string) {
 	for i, n := range nodes {
 		branch, below := "├─ ", "│  "
 		if i == len(nodes)-1 {
 			branch, below = "└─ ", "   "
 		}
-		fmt.Fprintf(w, "%s%s%s\n", indent, branch, line(p, n.CallRecord))
-		printTree(w, p, n.Calls, indent+below)
+		b.WriteString(indent + branch + line(p, n.CallRecord) + "\n")
+		printTree(b, p, n.Calls, indent+below)
 	}
 }
 
 // line is one call as people read it.
 func line(p paint, c *agentbus.CallRecord) string {
-	who := c.Agent
+	who := harmless(c.Agent) // a caller may have named anything
 	if c.Speaker != "" && string(c.Speaker) != c.Agent {
 		who += " as " + c.Speaker.Wire()
 	}
 	head := fmt.Sprintf("%s  %s  depth %d  ", p.bold(who), shortTurn(c), c.Depth)
 	switch c.State {
 	case agentbus.CallRefused:
-		s := head + p.red("refused "+string(c.Code)) + "  " + c.Message
+		s := head + p.red("refused "+string(c.Code)) + "  " + harmless(c.Message)
 		if c.Repeats > 0 {
 			s += fmt.Sprintf("  (asked %d times, no work done)", c.Repeats+1)
 		}
 		return s
 	case agentbus.CallVoided:
-		return head + p.red("failed "+string(c.Code)) + "  " + c.Message + "  " + p.dim(tries(c)+"not charged")
+		return head + p.red("failed "+string(c.Code)) + "  " + harmless(c.Message) + "  " + p.dim(tries(c)+"not charged")
 	case agentbus.CallExecuting:
 		return head + p.dim("executing")
 	case agentbus.CallPassed:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -16,13 +17,15 @@ import (
 // from the last call. http.Transport hands each request through two goroutines
 // of its connection, which is a third of what a proxied call costs.
 //
-// It hands everything else to Else: https, requests that wait for 100-continue
-// or upgrade, and bodies so large that an agent could answer before it has read
-// them. It never follows redirects, never asks a proxy of the environment and
-// never sends a request twice.
+// It hands everything else to Else: https, names that are not ASCII, requests
+// that wait for 100-continue or upgrade, and bodies of unknown length or so
+// large that an agent could answer before it has read them. It never follows
+// redirects, never asks a proxy of the environment and never sends a request
+// twice.
 //
 // The zero value of every field but Else is a default. A Direct is safe for
-// concurrent use; CloseIdleConnections ends what it keeps.
+// concurrent use, the body of an answer is not: its reader closes it.
+// CloseIdleConnections ends what it keeps.
 type Direct struct {
 	Else           http.RoundTripper // required
 	Dialer         net.Dialer
@@ -30,8 +33,9 @@ type Direct struct {
 	IdleTimeout    time.Duration // for which a connection is kept; 0: 90 s
 	MaxIdlePerHost int           // connections kept for one agent; 0: 1024
 
-	mu   sync.Mutex // guards idle
-	idle map[string][]*directConn
+	mu    sync.Mutex // guards idle and sweep
+	idle  map[string][]*directConn
+	sweep *time.Timer // closes what was kept too long; nil while nothing is kept
 }
 
 const (
@@ -42,7 +46,7 @@ const (
 // RoundTrip sends r and returns when the head of the answer is there. The body
 // must be read to its end or closed.
 func (d *Direct) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Scheme != "http" || r.ContentLength < 0 || r.ContentLength > maxDirectBody || r.Header.Get("Expect") != "" || r.Header.Get("Upgrade") != "" {
+	if !plain(r) {
 		return d.Else.RoundTrip(r) //nolint:wrapcheck // it stands in for us
 	}
 	addr := r.URL.Host
@@ -51,6 +55,9 @@ func (d *Direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	c, err := d.connect(r.Context(), addr)
 	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // a transport closes what it was given
+		}
 		return nil, err
 	}
 	stop := context.AfterFunc(r.Context(), func() { _ = c.SetDeadline(time.Unix(1, 0)) }) // wakes whoever reads or writes
@@ -69,15 +76,78 @@ func (d *Direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections closes the connections that nobody uses.
+// plain reports whether r is for a Direct itself. What http.Transport would
+// refuse to send goes there too, to be refused.
+func plain(r *http.Request) bool {
+	if r.URL.Scheme != "http" || r.URL.Host == "" || r.ContentLength < 0 || r.ContentLength > maxDirectBody ||
+		r.ContentLength == 0 && r.Body != nil && r.Body != http.NoBody || len(r.TransferEncoding)+len(r.Trailer) > 0 {
+		return false
+	}
+	for k, values := range r.Header {
+		if k == "Expect" || k == "Upgrade" {
+			return false
+		}
+		for _, v := range values {
+			if !visible(v) {
+				return false
+			}
+		}
+	}
+	return ascii(r.URL.Host) && ascii(r.Method)
+}
+
+// visible reports whether v can be the value of a header: no control
+// characters but tabs.
+func visible(v string) bool {
+	for i := range len(v) {
+		if v[i] < ' ' && v[i] != '\t' || v[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// ascii reports whether s is visible ASCII.
+func ascii(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// CloseIdleConnections closes the connections that nobody uses, and those of
+// Else.
 func (d *Direct) CloseIdleConnections() {
+	d.discard(0)
+	if other, ok := d.Else.(interface{ CloseIdleConnections() }); ok {
+		other.CloseIdleConnections()
+	}
+}
+
+// discard closes the connections that nobody has used for so long, and looks
+// again when others are due.
+func (d *Direct) discard(since time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for addr, conns := range d.idle {
-		for _, c := range conns {
-			_ = c.Close()
+		n := 0
+		for n < len(conns) && time.Since(conns[n].idleSince) >= since { // the oldest stand first
+			_ = conns[n].Close()
+			n++
 		}
-		delete(d.idle, addr)
+		if d.idle[addr] = slices.Delete(conns, 0, n); n == len(conns) {
+			delete(d.idle, addr)
+		}
+	}
+	switch {
+	case d.sweep == nil:
+	case len(d.idle) == 0:
+		d.sweep.Stop()
+		d.sweep = nil
+	default:
+		d.sweep.Reset(d.idleTimeout())
 	}
 }
 
@@ -113,9 +183,9 @@ func (d *Direct) take(addr string) *directConn {
 	if len(conns) == 0 {
 		return nil
 	}
-	c := conns[len(conns)-1]
-	conns[len(conns)-1] = nil
-	d.idle[addr] = conns[:len(conns)-1]
+	last := len(conns) - 1
+	c := conns[last]
+	conns[last], d.idle[addr] = nil, conns[:last]
 	return c
 }
 
@@ -127,20 +197,17 @@ func (d *Direct) keep(addr string, c *directConn) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	conns := d.idle[addr]
-	if len(conns) > 0 && time.Since(conns[0].idleSince) > d.idleTimeout() { // the oldest goes as the youngest comes
-		_ = conns[0].Close()
-		conns = conns[:copy(conns, conns[1:])]
-	}
-	if len(conns) >= most {
+	if len(d.idle[addr]) >= most {
 		_ = c.Close()
-	} else {
-		conns = append(conns, c)
+		return
 	}
 	if d.idle == nil {
 		d.idle = map[string][]*directConn{}
 	}
-	d.idle[addr] = conns
+	d.idle[addr] = append(d.idle[addr], c)
+	if d.sweep == nil {
+		d.sweep = time.AfterFunc(d.idleTimeout(), func() { d.discard(d.idleTimeout()) })
+	}
 }
 
 // A directConn is a connection to an agent, with its buffers.
@@ -187,6 +254,9 @@ func (c *directConn) exchange(r *http.Request, timeout time.Duration) (*http.Res
 	for {
 		resp, err := http.ReadResponse(c.r, r)
 		if err != nil { // also when the agent answered and hung up while it was written to
+			if c.head == 0 {
+				err = errLongHeader
+			}
 			return nil, errors.Join(writeErr, err)
 		}
 		if resp.StatusCode >= http.StatusOK {

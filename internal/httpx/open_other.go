@@ -4,5 +4,5 @@ package httpx
 
 import "net"
 
-// stillOpen cannot look without reading here: a connection is taken for open.
-func stillOpen(net.Conn) bool { return true }
+// stillOpen cannot look without reading here, so no connection is used twice.
+func stillOpen(net.Conn) bool { return false }

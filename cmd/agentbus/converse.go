@@ -1,0 +1,300 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/conversation"
+	"github.com/agentbus/agentbus/server"
+)
+
+// runVerb drives a conversation.
+type runVerb struct {
+	Words    []string      `arg:"" optional:"" name:"conversation" help:"CONVERSATION [SEED]: one of the configuration, and what it is about. With --agent: the task alone."`
+	Agent    []string      `sep:"none" placeholder:"URL#MODEL" help:"An agent that is not in the configuration; give two or more. URL is the base of its OpenAI-compatible API."`
+	Name     []string      `sep:"none" help:"The speaker, for each --agent in order; else its model."`
+	KeyEnv   string        `name:"key-env" default:"OPENAI_API_KEY" help:"Environment variable that holds the key of the agents of --agent."`
+	MaxTurns int           `name:"max-turns" placeholder:"N" help:"Turns after which it is over; else the conversation's, or 10."`
+	MaxUSD   string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more."`
+	Timeout  time.Duration `placeholder:"10m" help:"It is over after this time."`
+}
+
+// Run drives the conversation here, over the store of the configuration.
+func (v *runVerb) Run(ctx context.Context, a *app) error {
+	st, err := v.start(a)
+	if err != nil {
+		return err
+	}
+	s, why, err := a.driving(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
+	st.Run = agentbus.NewRunID()
+	return a.converse(ctx, s, why, st)
+}
+
+func (v *runVerb) start(a *app) (st server.Start, err error) {
+	st = server.Start{MaxTurns: v.MaxTurns, Timeout: v.Timeout, Authorization: a.token()}
+	if v.MaxTurns < 0 || v.Timeout < 0 {
+		return st, &failure{exit: exitUsage, what: "--max-turns and --timeout must not be negative", next: "leave them out for the defaults"}
+	}
+	if st.Budget, err = budget(v.MaxUSD); err != nil {
+		return st, err
+	}
+	if len(v.Agent) == 0 {
+		if len(v.Words) == 0 || len(v.Words) > 2 || len(v.Name) > 0 {
+			return st, &failure{exit: exitUsage, what: "which conversation?", next: `agentbus run CONVERSATION "SEED", or agentbus run --agent URL#MODEL --agent URL#MODEL "TASK"`}
+		}
+		st.Conversation = v.Words[0]
+		st.Seed = strings.Join(v.Words[1:], " ")
+		return st, nil
+	}
+	if len(v.Words) != 1 || len(v.Agent) < 2 || len(v.Name) > len(v.Agent) {
+		return st, &failure{exit: exitUsage, what: "--agent needs two agents or more, at most as many names, and one task", next: `agentbus run --agent URL#MODEL --agent URL#MODEL "TASK"`}
+	}
+	st.Conversation, st.Seed = "agents", v.Words[0]
+	st.Peers, err = v.peers(a)
+	return st, err
+}
+
+// budget reads --max-usd; "" is none.
+func budget(usd string) (*agentbus.Micros, error) {
+	if usd == "" {
+		return nil, nil //nolint:nilnil // no budget is no fault
+	}
+	m, err := agentbus.ParseUSD(usd)
+	if err != nil {
+		return nil, &failure{exit: exitUsage, what: "--max-usd: " + err.Error(), next: "give an amount of dollars such as 0.50"}
+	}
+	return &m, nil
+}
+
+// peers reads --agent URL#MODEL.
+func (v *runVerb) peers(a *app) ([]server.Peer, error) {
+	var peers []server.Peer
+	for i, given := range v.Agent {
+		base, model, ok := strings.Cut(given, "#")
+		u, err := url.Parse(base)
+		if !ok || model == "" || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+			return nil, &failure{exit: exitUsage, what: fmt.Sprintf("--agent %d is not URL#MODEL", i+1), next: "such as --agent http://127.0.0.1:9001/v1#gpt-x; its key goes into the variable of --key-env"}
+		}
+		p := server.Peer{Name: model, URL: strings.TrimSuffix(base, "/"), Model: model, KeyEnv: v.KeyEnv, Key: a.key(v.KeyEnv)}
+		if i < len(v.Name) {
+			p.Name = v.Name[i]
+		}
+		for _, q := range peers {
+			if agentbus.Speaker(q.Name).Slug() == agentbus.Speaker(p.Name).Slug() {
+				return nil, &failure{exit: exitUsage, what: fmt.Sprintf("two agents are called %s and %s, which is one name in turn ids", q.Name, p.Name), next: "give each a name of its own: --name NAME for each --agent, in order"}
+			}
+		}
+		peers = append(peers, p)
+	}
+	return peers, nil
+}
+
+// token is the origin's credential, for those who let another principal pay.
+func (a *app) token() agentbus.Credential { return a.key("AGENTBUS_TOKEN") }
+
+// key returns the Authorization value of the key in a variable; none when it is
+// not set.
+func (a *app) key(env string) agentbus.Credential {
+	if v, _ := a.env(env); v != "" {
+		return agentbus.NewCredential("Bearer " + v)
+	}
+	return agentbus.Credential{}
+}
+
+// resumeVerb goes on with a run.
+type resumeVerb struct {
+	ID      string        `arg:"" name:"run" help:"The run."`
+	Force   bool          `help:"Resume although the conversation has changed since."`
+	MaxUSD  string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more, all in all; else as it was begun."`
+	Timeout time.Duration `placeholder:"10m" help:"It is over after this time."`
+}
+
+// Run resumes: it drives the run again, and the turns that are done stand.
+func (v *resumeVerb) Run(ctx context.Context, a *app) error {
+	limit, err := budget(v.MaxUSD)
+	if err != nil {
+		return err
+	}
+	s, why, err := a.driving(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
+	return a.converse(ctx, s, why, server.Start{Run: agentbus.RunID(v.ID), Authorization: a.token(), Budget: limit, Timeout: v.Timeout, Resume: true, Force: v.Force})
+}
+
+// driving builds the bus for a verb that drives a conversation.
+func (a *app) driving(ctx context.Context) (*server.Server, reasons, error) {
+	why := newReasons(slog.NewTextHandler(a.stderr, nil))
+	c, err := a.load()
+	if err != nil {
+		return nil, why, err
+	}
+	s, err := a.open(ctx, c, slog.New(why))
+	return s, why, err
+}
+
+// converse drives a conversation, shows it, and ends with the error that its
+// halt is.
+func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st server.Start) error {
+	defer context.AfterFunc(ctx, func() { // the second Ctrl-C ends the process
+		if a.JSON {
+			return
+		}
+		fmt.Fprintf(a.stderr, "\nagentbus: stopping; press Ctrl-C again to leave at once; go on later with: agentbus resume %s\n", st.Run) //nolint:errcheck // nobody is left to tell
+	})()
+	show := &show{app: a, paint: a.colours(a.stdout)}
+	result, err := show.follow(s.Converse(ctx, st, a.key))
+	if agentbus.CodeOf(err) == agentbus.CodeUnauthenticated {
+		return &failure{exit: exitRefused, what: "AGENTBUS_TOKEN holds no key that this bus knows", next: "set it to a key of whoever pays; without one, " + string(server.LocalPayer) + " pays"}
+	}
+	if err != nil {
+		return err
+	}
+	if a.JSON {
+		if err := printJSON(a.stdout, resultJSON(result)); err != nil {
+			return err
+		}
+	}
+	return halted(ctx, result, why.why())
+}
+
+// halted turns a halt that is no success into an error. why is the cause of the
+// last attempt that failed, if any did.
+func halted(ctx context.Context, r *conversation.Result, why string) error {
+	resume := "agentbus resume " + string(r.Run)
+	switch h := &r.Halt; h.Kind {
+	case agentbus.HaltBudget:
+		return &failure{exit: exitBudget, what: "paused: " + h.String(), next: resume + " --max-usd USD, with more than that"}
+	case agentbus.HaltParticipantError:
+		exit := exitAgent
+		if h.Error != nil {
+			if exit = exits[h.Error.Code]; exit == exitFailed || exit == exitUsage {
+				exit = exitAgent
+			}
+		}
+		next := resume
+		if h.Error != nil && !h.Error.Code.Retryable() && h.Error.Explain != nil && h.Error.Explain.Next != "" {
+			next = h.Error.Explain.Next + "; then " + resume
+		}
+		return &failure{exit: exit, what: "paused: " + harmless(h.String()), why: harmless(why), next: next}
+	case agentbus.HaltAbort:
+		if ctx.Err() == nil {
+			return &failure{exit: exitFailed, what: "paused: " + h.String(), next: resume}
+		}
+		return &failure{exit: exitInterrupted, what: "paused: " + h.String(), next: resume}
+	case agentbus.HaltDeadline:
+		return &failure{exit: exitFailed, what: "over: its time was up after " + plural(h.Turns, "turn"), next: "see agentbus trace " + string(r.Run)}
+	case agentbus.HaltDone, agentbus.HaltMaxTurns, agentbus.HaltPredicate:
+	}
+	return nil
+}
+
+// A show tells a conversation as it happens: as it is said on a terminal that
+// can, a line a turn elsewhere.
+type show struct {
+	*app
+
+	paint paint
+	said  bool // the current turn has begun to speak
+}
+
+func (s *show) follow(events iter.Seq2[conversation.Event, error]) (*conversation.Result, error) {
+	for e, err := range events {
+		if err != nil {
+			return nil, err
+		}
+		if e.Result != nil {
+			if !s.JSON {
+				s.printf("%s\n", s.paint.dim(summary(e.Result)))
+			}
+			return e.Result, nil
+		}
+		if !s.JSON {
+			s.event(&e)
+		}
+	}
+	return nil, errors.New("the conversation ended without a result")
+}
+
+func (s *show) event(e *conversation.Event) {
+	switch e.Type {
+	case agentbus.EventStarted:
+		s.printf("%s\n", s.paint.dim("run "+string(e.Run)))
+	case agentbus.EventResumed:
+		s.printf("%s\n", s.paint.dim("run "+string(e.Run)+" goes on after "+plural(len(e.Turns), "turn")))
+		for i := range e.Turns {
+			s.turn(&e.Turns[i])
+		}
+	case conversation.EventTurnStarted:
+		s.said = false
+	case conversation.EventDelta:
+		if s.paint && e.Chunk.Text != "" {
+			if !s.said {
+				s.printf("%s ", s.paint.bold("["+harmless(string(e.Turn.Speaker))+"]"))
+			}
+			s.said = true
+			s.printf("%s", harmless(e.Chunk.Text))
+		}
+	case conversation.EventRetry:
+		if s.said {
+			s.printf("%s\n", s.paint.dim(" … (void; tried again)"))
+		}
+		s.said = false
+	case conversation.EventToolCall:
+		s.printf("%s\n", s.paint.dim("tool "+harmless(e.Chunk.ToolCall.Name)))
+	case agentbus.EventTurnDone:
+		if s.said {
+			s.printf("\n")
+			return
+		}
+		s.turn(e.Turn)
+	case agentbus.EventTurnFailed:
+		if s.said {
+			s.printf("\n")
+		}
+		s.printf("%s\n", s.paint.red("["+harmless(string(e.Turn.Speaker))+"] failed"))
+	}
+}
+
+func (s *show) turn(t *agentbus.Turn) {
+	s.printf("%s %s\n", s.paint.bold("["+harmless(string(t.Speaker))+"]"), harmless(t.Reply.Text))
+}
+
+func (s *show) printf(format string, args ...any) {
+	fmt.Fprintf(s.stdout, format, args...) //nolint:errcheck // who hung up sees no more, and the run goes on
+}
+
+func summary(r *conversation.Result) string {
+	var u agentbus.Usage
+	for i := range r.Turns {
+		u = u.Add(r.Turns[i].Reply.Usage)
+	}
+	return fmt.Sprintf("%s · %s · tokens %d in, %d out · $%s · agentbus trace %s", harmless(r.Halt.String()), plural(len(r.Turns), "turn"), u.InputTokens, u.OutputTokens, r.Spent.USD(), r.Run)
+}
+
+// resultJSON is a result as --json prints it.
+func resultJSON(r *conversation.Result) any {
+	turns := r.Turns
+	if turns == nil {
+		turns = []agentbus.Turn{}
+	}
+	return struct {
+		Run       agentbus.RunID       `json:"run"`
+		Execution agentbus.ExecutionID `json:"execution"`
+		Halt      agentbus.Halt        `json:"halt"`
+		Turns     []agentbus.Turn      `json:"turns"`
+		Cost      agentbus.Micros      `json:"cost_micros"`
+	}{r.Run, r.Execution, r.Halt, turns, r.Spent}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/identity"
+)
+
+// keysVerbs manage the API keys of the store.
+type keysVerbs struct {
+	Create keysCreateVerb `cmd:"" help:"Make a key for a principal. Its secret is printed once and stored nowhere."`
+	List   keysListVerb   `cmd:"" help:"List the keys."`
+	Revoke keysRevokeVerb `cmd:"" help:"Revoke a key, or every key of a principal."`
+}
+
+type keysCreateVerb struct {
+	ID         string `arg:"" help:"The principal that the key stands for, and that pays."`
+	InterAgent bool   `name:"inter-agent" help:"It may forward another's credential, so that the other pays (P20)."`
+	Role       string `enum:"user,admin" default:"user" help:"user may call agents, admin may operate the bus as well."`
+}
+
+// Run makes a key and prints its secret.
+func (v *keysCreateVerb) Run(ctx context.Context, a *app) error {
+	if !principalID(v.ID) {
+		return &failure{exit: exitUsage, what: "the principal " + harmless(v.ID) + " is no id", next: "use 1 to 128 letters, digits and . _ - : /"}
+	}
+	s, _, err := a.opened(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close() //nolint:errcheck // the key is durable, or CreateKey said so
+	secret, key := identity.NewKey(agentbus.Principal{ID: v.ID, Role: agentbus.PrincipalRole(v.Role), InterAgent: v.InterAgent}, time.Now())
+	if err := s.Store().CreateKey(ctx, key); err != nil {
+		return err
+	}
+	shown := secret.Reveal() //nolint:forbidigo // its owner sees it once, here (G4)
+	return a.answer(map[string]any{"id": v.ID, "handle": key.Handle, "secret": shown, "role": v.Role, "inter_agent": v.InterAgent},
+		"key "+key.Handle+" of "+v.ID+", shown once:\n"+shown+"\n")
+}
+
+// principalID reports whether id may name a principal.
+func principalID(id string) bool {
+	if id == "" || len(id) > 128 {
+		return false
+	}
+	for _, r := range id {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-', r == ':', r == '/':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+type keysListVerb struct{}
+
+// Run lists the keys, revoked ones too.
+func (*keysListVerb) Run(ctx context.Context, a *app) error {
+	s, c, err := a.opened(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close() //nolint:errcheck // only read
+	keys, err := s.Store().Keys(ctx)
+	if err != nil {
+		return err
+	}
+	for _, k := range c.Keys {
+		keys = append(keys, agentbus.APIKey{Handle: "(config)", Principal: k.Principal()})
+	}
+	rows := [][]string{{"HANDLE", "PRINCIPAL", "ROLE", "INTER-AGENT", "CREATED", "REVOKED"}}
+	for _, k := range keys {
+		rows = append(rows, []string{k.Handle, k.Principal.ID, string(k.Principal.Role), yes(k.Principal.InterAgent), when(k.Created), when(k.Revoked)})
+	}
+	if len(keys) == 0 {
+		return a.answer([]agentbus.APIKey{}, "there are no keys; next: agentbus keys create NAME\n")
+	}
+	return a.answer(keys, table(rows))
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+type keysRevokeVerb struct {
+	Key string `arg:"" help:"Handle of a key, or a principal."`
+}
+
+// Run revokes keys. Calls that were let in with them go on; the next one is 401.
+func (v *keysRevokeVerb) Run(ctx context.Context, a *app) error {
+	s, _, err := a.opened(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close() //nolint:errcheck // the revocation is durable, or RevokeKey said so
+	n, err := s.Store().RevokeKey(ctx, v.Key)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return &failure{exit: exitUsage, what: "no key in force is called " + harmless(v.Key), next: "see agentbus keys list; a key of the configuration is revoked by taking it out there"}
+	}
+	return a.answer(map[string]any{"revoked": n}, "revoked "+plural(n, "key")+"\n")
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/agentbus/agentbus"
+)
+
+// runsVerb lists runs.
+type runsVerb struct {
+	Limit  int    `default:"20" help:"At most this many."`
+	Before string `placeholder:"RUN" help:"Go on behind this run, the last one of the page before."`
+}
+
+// Run prints the newest runs.
+func (v *runsVerb) Run(ctx context.Context, a *app) error {
+	if v.Limit < 1 || v.Limit > 10_000 {
+		return &failure{exit: exitUsage, what: "--limit must be 1 to 10000", next: "page with --before"}
+	}
+	s, _, err := a.opened(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close() //nolint:errcheck // only read
+	runs, err := s.Store().RunSummaries(ctx, v.Limit, agentbus.RunID(v.Before))
+	if err != nil {
+		return err
+	}
+	if runs == nil {
+		runs = []agentbus.RunSummary{} // [] in JSON
+	}
+	if len(runs) == 0 {
+		return a.answer(runs, "there are no runs; next: agentbus run CONVERSATION \"TEXT\", or call an agent through agentbus serve\n")
+	}
+	rows := [][]string{{"RUN", "STATE", "CONVERSATION", "PAYER", "TURNS", "CALLS", "DEPTH", "COST", "REPLAYS", "REFUSALS", "BEGAN"}}
+	for _, r := range runs {
+		rows = append(rows, []string{
+			string(r.Run), stateOf(&r), dash(r.Conversation), dash(string(r.Payer)), strconv.Itoa(r.Turns), strconv.Itoa(r.Calls),
+			strconv.Itoa(r.MaxDepth), "$" + r.Cost.USD(), strconv.Itoa(r.Replays), strconv.Itoa(r.Refusals), when(r.Began),
+		})
+	}
+	return a.answer(runs, harmless(table(rows)))
+}
+
+func stateOf(r *agentbus.RunSummary) string {
+	switch {
+	case r.State == "":
+		return "-" // only called through the gateway: its driver is elsewhere
+	case r.State == agentbus.RunPaused && r.Halt != nil:
+		return "paused: " + string(r.Halt.Kind)
+	}
+	return string(r.State)
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// traceVerb shows who called whom in a run, and who paid.
+type traceVerb struct {
+	ID string `arg:"" name:"run" help:"The run."`
+}
+
+// A trace is all that is known of a run.
+type trace struct {
+	Run        agentbus.RunID       `json:"run"`
+	Executions []agentbus.Execution `json:"executions"` // drivers of this store, top level first
+	Calls      []*node              `json:"calls"`      // by who was made inside whom
+	Totals     totals               `json:"totals"`
+}
+
+// Run prints the tree of a run.
+func (v *traceVerb) Run(ctx context.Context, a *app) error {
+	s, _, err := a.opened(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close() //nolint:errcheck // only read
+	t, err := traceOf(ctx, s.Store(), agentbus.RunID(v.ID))
+	if err != nil {
+		return err
+	}
+	return a.answer(t, t.text(a.colours(a.stdout)))
+}
+
+type tracer interface {
+	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
+	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
+}
+
+func traceOf(ctx context.Context, s tracer, run agentbus.RunID) (*trace, error) {
+	calls, err := s.Calls(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	executions, err := s.Executions(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	if len(calls) == 0 && len(executions) == 0 {
+		return nil, &agentbus.Error{
+			Code: agentbus.CodeRunNotFound, Message: "there is no run " + harmless(string(run)) + " in this store",
+			Explain: &agentbus.Explain{Next: "see agentbus runs; --config names another store"},
+		}
+	}
+	return &trace{Run: run, Executions: executions, Calls: treeOf(calls), Totals: sum(calls)}, nil
+}
+
+// text is the trace as people read it.
+func (t *trace) text(p paint) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "run %s\n", p.bold(string(t.Run)))
+	for _, e := range t.Executions {
+		state := string(e.State)
+		if e.Halt != nil && e.State != agentbus.RunRunning {
+			state += ": " + e.Halt.String()
+		}
+		inside := ""
+		if e.Parent != "" {
+			inside = " inside " + strings.TrimPrefix(string(e.Parent), string(t.Run)+".")
+		}
+		fmt.Fprintf(&b, "conversation %s%s  %s  %s\n", e.Conversation, inside, plural(e.Turns, "turn"), state)
+	}
+	printTree(&b, p, t.Calls, "")
+	fmt.Fprintf(&b, "%s\n", t.Totals)
+	if p {
+		return b.String()
+	}
+	return harmless(b.String())
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/agentbus/agentbus/server"
+	"github.com/agentbus/agentbus/server/config"
+)
+
+// serveVerb runs the bus.
+type serveVerb struct {
+	MaxDepth string `name:"max-depth" placeholder:"N" help:"Depth at which a call is refused; else CLI_BRIDGE_MAX_DEPTH, else limits.max_depth, else 4."`
+	Quiet    bool   `help:"Log warnings and errors only, no line for each call."`
+}
+
+// gcPercent trades memory for CPU (G35): with a heap of a few MiB the collector
+// would run many times a second.
+const gcPercent = 400
+
+// Run serves until it is interrupted, then drains.
+func (v *serveVerb) Run(ctx context.Context, a *app) error {
+	var flags []config.Flag
+	if v.MaxDepth != "" {
+		flags = append(flags, config.Flag{Name: "--max-depth", Key: "limits.max_depth", Value: v.MaxDepth})
+	}
+	c, err := a.load(flags...)
+	if err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if v.Quiet {
+		level = slog.LevelWarn
+	}
+	if _, set := a.env("GOGC"); !set {
+		debug.SetGCPercent(gcPercent)
+	}
+	log := slog.New(slog.NewJSONHandler(a.stderr, &slog.HandlerOptions{Level: level}))
+	s, err := a.open(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
+	l, err := s.Listen(ctx)
+	if err != nil {
+		return &failure{exit: exitFailed, what: "cannot listen on " + c.Listen, why: cause(err), next: "stop what listens there, or set listen in the configuration (AGENTBUS_LISTEN)"}
+	}
+	fmt.Fprintf(a.stdout, "agentbus serves %s on http://%s (agents: %s)\n", plural(len(c.Agents), "agent"), l.Addr(), names(c.Agents)) //nolint:errcheck // nobody is left to tell
+	return s.Serve(ctx, l)
+}
+
+// open builds the bus of a configuration. Nothing listens yet.
+func (a *app) open(ctx context.Context, c *config.Config, log *slog.Logger) (*server.Server, error) {
+	info, _ := debug.ReadBuildInfo()
+	return server.New(ctx, server.Config{Config: c, Version: newBuild(info, linkedVersion).Version, Logger: log})
+}
+
+// opened loads the configuration and builds its bus, for verbs that act on the
+// store.
+func (a *app) opened(ctx context.Context) (*server.Server, *config.Config, error) {
+	c, err := a.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := a.open(ctx, c, nil)
+	return s, c, err
+}

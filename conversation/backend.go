@@ -1,0 +1,138 @@
+package conversation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A BackendConfig says how a conversation answers calls.
+type BackendConfig struct {
+	// Conversation answers. Its faults show when it is called; see
+	// [Conversation.Validate].
+	Conversation Conversation
+	// Journal and Runs remember its runs, both or neither. Without, a run inside
+	// a turn of another one is in that one's.
+	Journal Journal
+	Runs    Runs
+	Owner   string        // see Options
+	TTL     time.Duration // see Options
+	Spec    json.RawMessage
+	// Payer tells on whose behalf a call is answered; nil is who pays for the
+	// run around it.
+	Payer func(context.Context) agentbus.Payer
+	// MaxDepth is the depth at which a call is refused (P10); 0 is
+	// agentbus.DefaultMaxDepth.
+	MaxDepth int
+}
+
+// Backend makes a conversation answer calls (R7). The messages of the call,
+// joined, are its seed; its answer is the transcript, each turn as "[speaker]
+// text" on a line of its own, as the turns are done; its usage and cost are the
+// sums over its turns. It keeps the run of the call, whose turn is the parent
+// of its own turns, and a call repeated after a failure goes on where the
+// journal ends.
+//
+// A call at the depth limit is refused before any I/O. A run that halts before
+// it is over fails the call: with its participant's error, or with
+// CodeBudgetExceeded.
+func Backend(c BackendConfig) agentbus.Backend { return nested{c} }
+
+type nested struct{ config BackendConfig }
+
+// Call runs the conversation.
+func (n nested) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+	return func(yield func(agentbus.Chunk, error) bool) {
+		o := Options{
+			Seed: seed(c), Lineage: c.Lineage, Journal: n.config.Journal, Runs: n.config.Runs, Owner: n.config.Owner, TTL: n.config.TTL,
+			Spec: n.config.Spec, MaxDepth: n.config.MaxDepth,
+		}
+		if n.config.Payer != nil {
+			o.Payer = n.config.Payer(ctx)
+		}
+		var lines int
+		line := func(t *agentbus.Turn) bool {
+			text := "[" + n.label(t.Speaker) + "] " + t.Reply.Text
+			if lines++; lines > 1 {
+				text = "\n" + text
+			}
+			return yield(agentbus.Chunk{Text: text}, nil)
+		}
+		for e, err := range Stream(ctx, n.config.Conversation, o) {
+			if err != nil {
+				yield(agentbus.Chunk{}, err)
+				return
+			}
+			for i := range e.Turns {
+				if !line(&e.Turns[i]) {
+					return
+				}
+			}
+			if e.Type == agentbus.EventTurnDone && !line(e.Turn) {
+				return
+			}
+			if e.Result != nil && !yield(conclusion(ctx, e.Result)) {
+				return
+			}
+		}
+	}
+}
+
+func (n nested) label(s agentbus.Speaker) string {
+	for i := range n.config.Conversation.Participants {
+		if p := &n.config.Conversation.Participants[i]; p.Name == s {
+			return p.label()
+		}
+	}
+	return string(s)
+}
+
+// seed joins the messages of a call. What the speaker itself said before is
+// under its name, as what others said is already.
+func seed(c *agentbus.Call) string {
+	parts := make([]string, 0, len(c.Messages))
+	for i := range c.Messages {
+		m := &c.Messages[i]
+		text := m.Content
+		if m.Role == agentbus.RoleAssistant && c.Lineage.Speaker != "" {
+			text = "[" + string(c.Lineage.Speaker) + "] " + text
+		}
+		if text != "" {
+			parts = append(parts, text)
+		}
+	}
+	return strings.Join(parts, "\n\n")
+}
+
+// conclusion is the end of the answer that a run gives: what it took, or why it
+// is none.
+func conclusion(ctx context.Context, r *Result) (agentbus.Chunk, error) {
+	h := &r.Halt
+	if h.Kind.Final() {
+		var u agentbus.Usage
+		for i := range r.Turns {
+			u = u.Add(r.Turns[i].Reply.Usage)
+		}
+		u.Cost = r.Spent
+		return agentbus.Chunk{Usage: &u, Finish: "stop"}, nil
+	}
+	switch {
+	case h.Error != nil:
+		e := *h.Error
+		e.Message = h.Participant + ": " + e.Message
+		return agentbus.Chunk{}, &e
+	case h.Kind == agentbus.HaltBudget:
+		return agentbus.Chunk{}, &agentbus.Error{
+			Code: agentbus.CodeBudgetExceeded, Message: "run " + string(r.Execution) + " halted: " + h.String(),
+			Explain: &agentbus.Explain{Rule: "R8", Observed: h.Spent.USD(), Limit: h.Limit.USD(), Next: "raise the budget and resume the run"},
+		}
+	case ctx.Err() != nil:
+		return agentbus.Chunk{}, fmt.Errorf("run %s: %w", r.Execution, context.Cause(ctx))
+	}
+	return agentbus.Chunk{}, &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "run " + string(r.Execution) + " was aborted"}
+}

@@ -1,0 +1,126 @@
+package conversation
+
+import (
+	"math"
+	"sync"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A Budget is a limit that several runs share (R8). It is safe for concurrent
+// use. What a run's journal holds already is charged to it as the run begins:
+// give a resumed run a new Budget, or one that has not seen it.
+type Budget struct{ account account }
+
+// NewBudget returns a budget of which nothing is spent.
+func NewBudget(limit agentbus.Micros) *Budget {
+	return &Budget{account{mu: new(sync.Mutex), limit: &limit}}
+}
+
+// Spent returns what has been spent of b.
+func (b *Budget) Spent() agentbus.Micros {
+	b.account.mu.Lock()
+	defer b.account.mu.Unlock()
+	return b.account.spent
+}
+
+// account is where spending is counted: a Budget, a run, or a turn of a run.
+// Accounts form a tree, and what is charged to one is charged to all above it.
+// Only leaves charge: a turn whose backend is a conversation adds what that one
+// has not charged already.
+type account struct {
+	mu    *sync.Mutex          // of the whole tree; guards all below
+	up    *account             // nil at the root
+	limit *agentbus.Micros     // nil: none
+	id    agentbus.ExecutionID // of a run's account
+
+	spent, held agentbus.Micros // held: the worst case of calls that are being made
+	worst       agentbus.Micros // of a turn's account: what is held above for it
+	// charged is what each run directly below has been charged, so that one
+	// that is run again does not charge its journal twice.
+	charged map[agentbus.ExecutionID]agentbus.Micros
+}
+
+// below returns the account of a run under a; a may be nil.
+func (a *account) below(id agentbus.ExecutionID, limit *agentbus.Micros) *account {
+	if a == nil {
+		return &account{mu: new(sync.Mutex), id: id, limit: limit}
+	}
+	return &account{mu: a.mu, up: a, id: id, limit: limit}
+}
+
+// turn returns the account of a turn for which worst is held on a, a run's.
+func (a *account) turn(worst agentbus.Micros) *account {
+	return &account{mu: a.mu, up: a, worst: worst}
+}
+
+// hold reserves the worst case of a call on a and all above, or reserves
+// nothing and returns the account that refuses. A worst case of 0 is unknown.
+func (a *account) hold(worst agentbus.Micros) (refused *account) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for n := a; n != nil; n = n.up {
+		if n.limit == nil {
+			continue
+		}
+		if worst == 0 && n.spent >= *n.limit || worst > 0 && worst > *n.limit-n.spent-n.held {
+			return n
+		}
+	}
+	a.add(0, worst)
+	return nil
+}
+
+// release gives a reservation back.
+func (a *account) release(worst agentbus.Micros) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.add(0, -worst)
+}
+
+// add changes a and all above.
+func (a *account) add(spent, held agentbus.Micros) {
+	for n := a; n != nil; n = n.up {
+		n.spent, n.held = sum(n.spent, spent), n.held+held
+		if n.id == "" || n.up == nil || spent == 0 {
+			continue
+		}
+		if n.up.charged == nil {
+			n.up.charged = make(map[agentbus.ExecutionID]agentbus.Micros)
+		}
+		n.up.charged[n.id] = sum(n.up.charged[n.id], spent)
+	}
+}
+
+// settle ends a turn's account: what was held for it is free, and what it has
+// cost beyond what the runs below it have charged is charged above it.
+func (a *account) settle(cost agentbus.Micros) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.up.add(max(0, cost-a.spent), -a.worst)
+	a.worst = 0
+}
+
+// open charges what the journal of the run holds already. The turn around it
+// holds nothing from now on: the run reserves for each of its own calls.
+func (a *account) open(stored agentbus.Micros) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.up != nil {
+		if a.up.worst > 0 {
+			a.up.up.add(0, -a.up.worst)
+			a.up.worst = 0
+		}
+		known := min(a.up.charged[a.id], stored)
+		a.spent, stored = known, stored-known // all above count it already
+	}
+	a.add(stored, 0)
+}
+
+// sum adds amounts without overflowing: agents may claim absurd ones.
+func sum(a, b agentbus.Micros) agentbus.Micros {
+	if b > 0 && a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

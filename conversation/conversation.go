@@ -1,0 +1,217 @@
+package conversation
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A Conversation is a definition: who takes turns, until when. Its zero fields
+// mean what is said at them; it is not changed by running it.
+type Conversation struct {
+	// Name identifies the definition; it is part of the id of an execution that
+	// serves a turn. Required.
+	Name string
+	// Participants take the turns: two or more, of distinct slugs (P15).
+	Participants []Participant
+	// MaxTurns is after how many turns it is over; at least 1.
+	MaxTurns int
+	// Budget is what its turns may cost together; nil is no limit, and a limit
+	// of 0 halts before the first turn (R8).
+	Budget *agentbus.Micros
+	// Plan decides who speaks; nil is [Alternate] for two participants and
+	// [RoundRobin] for more.
+	Plan Plan
+	// HaltContains halts when a turn's text contains it; "" never does.
+	HaltContains string
+	// HaltWhen halts when it says so of the turns so far, with the reason. It
+	// is asked after each turn and is pure, as a Plan is; nil never halts.
+	HaltWhen func(turns []agentbus.Turn) (reason string, halt bool)
+	// Version is part of what a resume compares (R15): change it when Plan,
+	// HaltWhen or a backend changes, which cannot be compared themselves.
+	Version string
+}
+
+// A Participant is a named peer and how to reach it.
+type Participant struct {
+	// Name is the speaker. Required.
+	Name agentbus.Speaker
+	// Slug stands for the name in turn ids, and on the wire when the name cannot
+	// be sent (P18); "" is the name's own. Needed when two names share one (P15).
+	Slug string
+	// Label is how the others see who spoke, as "[label] text"; "" is the name.
+	Label string
+	// Agent is the agent behind Backend, for the key of a turn and for backends
+	// that serve several; "" is the name.
+	Agent string
+	// Backend answers. Required.
+	Backend agentbus.Backend
+	// Auth says who pays; "" is AuthForwardUser.
+	Auth AuthMode
+	// MaxCost is the most that one call can cost, reserved before each (R8); 0
+	// is unknown: then a call is refused only once the budget is spent.
+	MaxCost agentbus.Micros
+}
+
+// An AuthMode says whether the origin's credential goes to a participant.
+type AuthMode string
+
+// The modes of a participant.
+const (
+	AuthForwardUser AuthMode = "forward-user" // the origin pays: its credential travels on
+	AuthAgentOwned  AuthMode = "agent-owned"  // it pays for itself: no credential travels, nor below it (P22)
+)
+
+// slug returns what stands for p in turn ids.
+func (p *Participant) slug() string {
+	if p.Slug != "" {
+		return p.Slug
+	}
+	return p.Name.Slug()
+}
+
+// wire returns the speaker that calls are made with: the name, or the slug when
+// the name cannot be sent and has one of its own.
+func (p *Participant) wire() agentbus.Speaker {
+	if p.Slug != "" && p.Name.Wire() != string(p.Name) {
+		return agentbus.Speaker(p.Slug)
+	}
+	return p.Name
+}
+
+func (p *Participant) label() string {
+	if p.Label != "" {
+		return p.Label
+	}
+	return string(p.Name)
+}
+
+func (p *Participant) agent() string {
+	if p.Agent != "" {
+		return p.Agent
+	}
+	return string(p.Name)
+}
+
+// Validate returns every fault of the definition at once, each naming its
+// field (R1), or nil.
+func (c *Conversation) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if strings.TrimSpace(c.Name) == "" {
+		fault("name: must not be blank")
+	}
+	if n := len(c.Participants); n < 2 {
+		fault("participants: at least 2 are required, not %d", n)
+	}
+	for i := range c.Participants {
+		faults = append(faults, c.participantFaults(i)...)
+	}
+	if c.MaxTurns < 1 {
+		fault("max_turns: must be at least 1, not %d", c.MaxTurns)
+	}
+	if c.Budget != nil && *c.Budget < 0 {
+		fault("budget: must not be negative")
+	}
+	return errors.Join(append(faults, c.planFaults()...)...)
+}
+
+// participantFaults returns the faults of one participant.
+func (c *Conversation) participantFaults(i int) (faults []error) {
+	p := &c.Participants[i]
+	fault := func(field, format string, args ...any) {
+		faults = append(faults, fmt.Errorf("participants[%d].%s: "+format, append([]any{i, field}, args...)...))
+	}
+	if strings.TrimSpace(string(p.Name)) == "" {
+		fault("name", "must not be blank")
+		return faults
+	}
+	if p.Slug != "" && agentbus.Speaker(p.Slug).Slug() != p.Slug {
+		fault("slug", "%q is not a slug, but %q would be", p.Slug, agentbus.Speaker(p.Slug).Slug())
+	}
+	for j := range i {
+		if q := &c.Participants[j]; q.slug() == p.slug() && strings.TrimSpace(string(q.Name)) != "" {
+			fault("name", "%q and %q are both %q in turn ids; give one of them a slug: of its own", q.Name, p.Name, p.slug())
+			break
+		}
+	}
+	if p.Backend == nil {
+		fault("backend", "is required")
+	}
+	switch p.Auth {
+	case "", AuthForwardUser, AuthAgentOwned:
+	default:
+		fault("auth", "%q is not %s or %s", p.Auth, AuthForwardUser, AuthAgentOwned)
+	}
+	if p.MaxCost < 0 {
+		fault("max_cost", "must not be negative")
+	}
+	return faults
+}
+
+// planFaults returns the faults of a plan of ours.
+func (c *Conversation) planFaults() (faults []error) {
+	var names []agentbus.Speaker
+	switch p := c.Plan.(type) {
+	case Alternate:
+		if names = p[:]; len(c.Participants) != 2 {
+			return []error{fmt.Errorf("plan: alternate needs exactly 2 participants, not %d; use round-robin", len(c.Participants))}
+		}
+	case RoundRobin:
+		if names = p; len(p) == 0 {
+			return []error{errors.New("plan: round-robin names nobody")}
+		}
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(c.Participants, func(p Participant) bool { return p.Name == name }) {
+			faults = append(faults, fmt.Errorf("plan: %q is no participant", name))
+		}
+	}
+	return faults
+}
+
+// plan returns the plan, or the default one (R3).
+func (c *Conversation) plan() Plan {
+	if c.Plan != nil {
+		return c.Plan
+	}
+	names := make([]agentbus.Speaker, len(c.Participants))
+	for i := range c.Participants {
+		names[i] = c.Participants[i].Name
+	}
+	if len(names) == 2 {
+		return Alternate(names)
+	}
+	return RoundRobin(names)
+}
+
+// digest identifies the definition, as far as it can be compared (R15). The
+// budget is not part of it: a run that halted at one is resumed with more.
+func (c *Conversation) digest() agentbus.Digest {
+	type participant struct {
+		Name               agentbus.Speaker
+		Slug, Label, Agent string
+		Auth               AuthMode
+		MaxCost            agentbus.Micros
+	}
+	def := struct {
+		Name, Version, HaltContains, Plan string
+		MaxTurns                          int
+		Participants                      []participant
+	}{c.Name, c.Version, c.HaltContains, fmt.Sprintf("%T", c.plan()), c.MaxTurns, nil}
+	for i := range c.Participants {
+		p := &c.Participants[i]
+		auth := p.Auth
+		if auth == "" {
+			auth = AuthForwardUser
+		}
+		def.Participants = append(def.Participants, participant{p.Name, p.slug(), p.label(), p.agent(), auth, p.MaxCost})
+	}
+	raw, _ := json.Marshal(def) //nolint:musttag // strings and numbers: it cannot fail, and it goes nowhere
+	return sha256.Sum256(raw)
+}

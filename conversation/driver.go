@@ -1,0 +1,291 @@
+package conversation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// driver is one loop over one execution. It belongs to one goroutine.
+type driver struct {
+	conversation Conversation
+	plan         Plan
+	options      Options
+	enclosing    *enclosing
+
+	execution agentbus.Execution
+	lineage   agentbus.Lineage // that its calls are made from
+	account   *account
+	carried   *agentbus.Turn // found unfinished in the journal
+	turns     []agentbus.Turn
+	sent      []script // what each participant has been sent
+	spent     agentbus.Micros
+	unwritten []agentbus.Event // go with the next write
+
+	yield func(Event, error) bool
+	gone  bool // the reader has stopped reading
+}
+
+// intent is a turn that is to be performed.
+type intent struct {
+	turn    agentbus.Turn
+	who     int // index of the participant
+	lineage agentbus.Lineage
+	held    agentbus.Micros // of the budget, for it
+}
+
+var (
+	errDeadline = errors.New("the run's deadline has passed")
+	errGone     = errors.New("nobody follows the run any more")
+)
+
+// newDriver checks everything that can be checked without I/O.
+func newDriver(ctx context.Context, c Conversation, o Options) (*driver, error) {
+	if err := c.Validate(); err != nil {
+		return nil, &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "conversation: " + err.Error()}
+	}
+	d := &driver{conversation: c, plan: c.plan(), enclosing: enclosingOf(ctx)}
+	var err error
+	if d.options, err = o.resolve(d.enclosing); err != nil {
+		return nil, err
+	}
+	if err := o.Lineage.CheckDepth(d.options.MaxDepth); err != nil {
+		return nil, err
+	}
+	d.execution, d.lineage = d.options.execution(&c)
+	if _, err := d.lineage.Next(d.lineage.Run.Turn(0, "x"), "x"); err != nil {
+		return nil, err
+	}
+	d.sent = make([]script, len(c.Participants))
+	var above *account
+	switch {
+	case d.enclosing != nil:
+		above = d.enclosing.account
+	case o.Budget != nil:
+		above = &o.Budget.account
+	}
+	d.account = above.below(d.execution.ID, c.Budget)
+	return d, nil
+}
+
+// run opens the execution and drives it.
+func (d *driver) run(ctx context.Context) error {
+	if ctx.Err() != nil {
+		d.emit(Event{Type: agentbus.EventHalted, Result: d.result(agentbus.Halt{Kind: agentbus.HaltAbort})})
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if !d.options.Deadline.IsZero() {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadlineCause(ctx, d.options.Deadline, errDeadline)
+		defer stop()
+	}
+	if err := d.open(ctx); err != nil {
+		return err
+	}
+	if d.execution.State == agentbus.RunDone {
+		if err := d.load(ctx); err != nil {
+			return err
+		}
+		d.begun()
+		d.emit(Event{Type: agentbus.EventHalted, Result: d.result(*d.execution.Halt)})
+		return nil
+	}
+	stop := d.keepLease(ctx, cancel)
+	halt, err := d.drive(ctx, cancel)
+	stop()
+	if halt == nil {
+		return err
+	}
+	return errors.Join(err, d.halt(ctx, *halt))
+}
+
+// drive reads the journal and takes turns until it returns why the run halts.
+// Without a halt, it may not go on: the journal stays as it is.
+func (d *driver) drive(ctx context.Context, cancel context.CancelCauseFunc) (*agentbus.Halt, error) {
+	if err := d.load(ctx); err != nil {
+		if halt, _ := stopped(ctx); halt != nil {
+			return halt, nil
+		}
+		return nil, errors.Join(err, d.giveBack(ctx))
+	}
+	d.begun()
+	return d.loop(ctx, cancel)
+}
+
+// giveBack leaves a run that halted before as it was found. One that did not
+// was cut by a crash, and stays so until its lease expires.
+func (d *driver) giveBack(ctx context.Context) error {
+	if d.execution.Halt == nil {
+		return nil
+	}
+	return d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, *d.execution.Halt)
+}
+
+// open creates or finds the execution, and claims it.
+func (d *driver) open(ctx context.Context) error {
+	asked := d.execution
+	claim := agentbus.Claim{Owner: d.options.Owner, TTL: d.options.TTL, TakeOver: d.options.TakeOver}
+	stored, err := d.options.Runs.Open(ctx, asked, claim)
+	if agentbus.CodeOf(err) == agentbus.CodeRunConflict && d.enclosing.serves(&d.options.Lineage) && stored.Lease.Epoch > 0 {
+		// Who drives it served an earlier attempt of the turn that is ours now.
+		claim.TakeOver = stored.Lease.Epoch
+		stored, err = d.options.Runs.Open(ctx, asked, claim)
+	}
+	if err != nil {
+		return fmt.Errorf("open run %s: %w", asked.ID, err)
+	}
+	d.execution = stored
+	if err := differences(&stored, &asked); err != nil && !d.options.Force {
+		if stored.State == agentbus.RunDone {
+			return err
+		}
+		return errors.Join(err, d.giveBack(ctx))
+	}
+	return nil
+}
+
+// load reads the journal: the only memory there is.
+func (d *driver) load(ctx context.Context) error {
+	d.begin(d.execution.Seed)
+	for t, err := range d.options.Journal.Turns(ctx, d.execution.ID) {
+		if err != nil {
+			return fmt.Errorf("read the turns of run %s: %w", d.execution.ID, err)
+		}
+		d.spent = sum(d.spent, t.Cost)
+		if t.State != agentbus.TurnDone {
+			d.carried = &t
+			break
+		}
+		if err := d.adopt(t); err != nil {
+			return err
+		}
+	}
+	d.account.open(d.spent)
+	return nil
+}
+
+// adopt takes over a turn that is done already. The plan must agree with it,
+// since it is pure, unless it is another plan and that was forced.
+func (d *driver) adopt(t agentbus.Turn) error {
+	step, err := d.plan.Next(d.turns)
+	if err != nil {
+		return fmt.Errorf("plan of conversation %s: %w", d.conversation.Name, err)
+	}
+	if t.Index != d.execution.First+len(d.turns) || step.Speaker != t.Speaker && !d.options.Force {
+		return &agentbus.Error{
+			Code: agentbus.CodeRunConflict, Message: fmt.Sprintf("turn %d of run %s was spoken by %q, and the plan names %q", t.Index, d.execution.ID, t.Speaker, step.Speaker),
+			Explain: &agentbus.Explain{Rule: "R15", Next: "a plan must be pure; resume with the plan the run was begun with, or force it"},
+		}
+	}
+	who := d.index(t.Speaker)
+	if who >= 0 && step.Speaker == t.Speaker && step.Say != "" {
+		d.sent[who].add(agentbus.Message{Role: agentbus.RoleUser, Content: step.Say})
+	}
+	d.said(who, &t)
+	d.turns = append(d.turns, t)
+	return nil
+}
+
+// index returns which participant speaks under a name, or -1.
+func (d *driver) index(s agentbus.Speaker) int {
+	return slices.IndexFunc(d.conversation.Participants, func(p Participant) bool { return p.Name == s })
+}
+
+// begun tells that the run has started, or goes on.
+func (d *driver) begun() {
+	type started struct {
+		Conversation string             `json:"conversation"`
+		Participants []agentbus.Speaker `json:"participants"`
+		Turns        int                `json:"turns,omitempty"`
+	}
+	e := Event{Type: agentbus.EventStarted}
+	if len(d.turns) > 0 || d.execution.Halt != nil || d.carried != nil && d.carried.State == agentbus.TurnFailed {
+		e.Type, e.Turns = agentbus.EventResumed, slices.Clip(d.turns)
+	}
+	data := started{Conversation: d.conversation.Name, Turns: len(d.turns)}
+	for i := range d.conversation.Participants {
+		data.Participants = append(data.Participants, d.conversation.Participants[i].Name)
+	}
+	d.unwritten = append(d.unwritten, d.event(e.Type, "", data))
+	d.emit(e)
+}
+
+// emit tells the reader, while there is one.
+func (d *driver) emit(e Event) {
+	if d.gone {
+		return
+	}
+	e.Run, e.Execution = d.execution.Run, d.execution.ID
+	d.gone = !d.yield(e, nil)
+}
+
+// event returns an event to be stored. Its data is small, and holds nothing of
+// what was said.
+func (d *driver) event(kind string, turn agentbus.TurnID, data any) agentbus.Event {
+	raw, _ := json.Marshal(data) // strings and numbers: it cannot fail
+	return agentbus.Event{At: time.Now(), Type: kind, Execution: d.execution.ID, Run: d.execution.Run, Turn: turn, Data: raw}
+}
+
+// events returns the events to be written now.
+func (d *driver) events(more ...agentbus.Event) []agentbus.Event {
+	all := d.unwritten
+	d.unwritten = nil
+	return append(all, more...)
+}
+
+func (d *driver) result(h agentbus.Halt) *Result {
+	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Halt: h, Spent: d.spent}
+}
+
+// halt stores why the run stopped, and says so.
+func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
+	h.Turns = len(d.turns)
+	err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, d.events(d.event(agentbus.EventHalted, "", h))...)
+	if err != nil {
+		return fmt.Errorf("halt run %s: %w", d.execution.ID, err)
+	}
+	d.emit(Event{Type: agentbus.EventHalted, Result: d.result(h)})
+	return nil
+}
+
+// keepLease renews the lease every third of its time (R17) until stop is
+// called, which waits for it. A lost lease cancels the run.
+func (d *driver) keepLease(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
+	if _, ours := d.options.Runs.(*memory); ours {
+		return func() {} // nobody else can claim it
+	}
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx)) // an abort still writes
+	ended := make(chan struct{})
+	lease := d.execution.Lease
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(max(d.options.TTL/3, time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			renewed, err := d.options.Runs.Renew(ctx, lease, d.options.TTL)
+			switch {
+			case err == nil:
+				lease = renewed
+			case agentbus.CodeOf(err) == agentbus.CodeLeaseLost:
+				cancel(fmt.Errorf("renew the lease of run %s: %w", lease.Execution, err))
+				return
+			}
+		}
+	}()
+	return func() {
+		end()
+		<-ended
+	}
+}

@@ -1,0 +1,45 @@
+package conversation
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A Journal remembers the turns of executions (R14). All methods are safe for
+// concurrent use. What it has acknowledged survives a crash.
+type Journal interface {
+	// Begin records that t is about to be performed. If it fails, perform
+	// nothing. Outcomes: t is new: it is stored, pending, and returned. It is
+	// known, pending or failed, with the same digest: it is pending again under
+	// t.Epoch, and returned with its stored Attempts and Began; perform it. It
+	// is done: it is returned as stored; perform nothing. Its index or id is
+	// known with another digest: CodeTurnMismatch. The lease has moved on:
+	// CodeLeaseLost.
+	Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, error)
+	// Finish stores what became of done, the intent of next unless it is nil,
+	// and events, in one transaction. done must be pending under its epoch, else
+	// CodeLeaseLost. A turn that is done never changes.
+	Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error
+	// Turns yields the turns of an execution by index.
+	Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error]
+}
+
+// Runs remembers executions and who may drive them (R15, R17). All methods are
+// safe for concurrent use.
+type Runs interface {
+	// Open creates e, or finds it, and claims its lease, in one transaction. It
+	// returns the stored execution. One that is done is returned without a
+	// claim. A lease that another owner holds, that has not expired and is not
+	// the one to be taken over, is CodeRunConflict, with the stored execution.
+	// Each claim raises the epoch. A new execution inside a turn begins at the
+	// index after the last one of that turn's other executions (P17).
+	Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error)
+	// Renew extends a lease by ttl from now, or fails with CodeLeaseLost.
+	Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) (agentbus.Lease, error)
+	// Halt stores why an execution stopped, appends events and gives the lease
+	// back, or fails with CodeLeaseLost.
+	Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error
+}

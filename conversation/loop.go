@@ -1,0 +1,241 @@
+package conversation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// loop takes turns until it returns why the run halts. Without a halt it
+// returns why the driver cannot go on, or may not: the journal stays as it is.
+func (d *driver) loop(ctx context.Context, cancel context.CancelCauseFunc) (*agentbus.Halt, error) {
+	next, halt, err := d.first(ctx)
+	for halt == nil && err == nil {
+		if d.gone {
+			cancel(errGone)
+		}
+		if halt, err = stopped(ctx); halt != nil || err != nil {
+			d.account.release(next.held)
+			break
+		}
+		next, halt, err = d.perform(ctx, next)
+	}
+	if errors.Is(err, errPlan) {
+		return &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "the plan failed"}, err
+	}
+	if err != nil && ctx.Err() != nil && agentbus.CodeOf(err) != agentbus.CodeLeaseLost {
+		if halt, _ := stopped(ctx); halt != nil { // the journal was left by our own leaving
+			return halt, nil
+		}
+	}
+	return halt, err
+}
+
+// stopped tells what the end of ctx means: a halt, or the loss of the lease.
+func stopped(ctx context.Context) (*agentbus.Halt, error) {
+	cause := context.Cause(ctx)
+	switch {
+	case cause == nil:
+		return nil, nil
+	case errors.Is(cause, errDeadline):
+		return &agentbus.Halt{Kind: agentbus.HaltDeadline}, nil
+	case agentbus.CodeOf(cause) == agentbus.CodeLeaseLost:
+		return nil, cause
+	}
+	return &agentbus.Halt{Kind: agentbus.HaltAbort}, nil
+}
+
+// first begins the first turn of this driver. A turn that the journal has done
+// meanwhile is adopted, and the next one decided.
+func (d *driver) first(ctx context.Context) (*intent, *agentbus.Halt, error) {
+	for {
+		next, halt, err := d.decide()
+		if halt != nil || err != nil {
+			return nil, halt, err
+		}
+		stored, err := d.options.Journal.Begin(ctx, next.turn)
+		if err != nil {
+			d.account.release(next.held)
+			return nil, nil, fmt.Errorf("begin turn %s: %w", next.turn.ID, err)
+		}
+		if stored.State != agentbus.TurnDone {
+			next.turn.Began = stored.Began
+			return next, nil, nil
+		}
+		d.account.release(next.held)
+		d.account.turn(0).settle(stored.Cost)
+		d.spent = sum(d.spent, stored.Cost)
+		d.said(next.who, &stored)
+		d.turns = append(d.turns, stored)
+	}
+}
+
+var errPlan = errors.New("plan")
+
+// decide returns the next turn, with its budget reserved, or why there is none.
+func (d *driver) decide() (*intent, *agentbus.Halt, error) {
+	if h := d.over(); h != nil {
+		return nil, h, nil
+	}
+	step, err := d.plan.Next(d.turns)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w of conversation %s: %w", errPlan, d.conversation.Name, err)
+	}
+	if step.Done {
+		return nil, &agentbus.Halt{Kind: agentbus.HaltDone, Reason: step.Reason}, nil
+	}
+	who := d.index(step.Speaker)
+	if who < 0 {
+		return nil, nil, fmt.Errorf("%w of conversation %s: %q is no participant", errPlan, d.conversation.Name, step.Speaker)
+	}
+	p := &d.conversation.Participants[who]
+	if full := d.account.hold(p.MaxCost); full != nil {
+		return nil, d.overBudget(full, p), nil
+	}
+	if step.Say != "" {
+		d.sent[who].add(agentbus.Message{Role: agentbus.RoleUser, Content: step.Say})
+	}
+	next, err := d.intend(who)
+	if err != nil {
+		d.account.release(p.MaxCost)
+		return nil, nil, err
+	}
+	return next, nil, nil
+}
+
+// over returns why nobody may speak after the turns so far, or nil.
+func (d *driver) over() *agentbus.Halt {
+	n, c := len(d.turns), &d.conversation
+	if n > 0 {
+		last := &d.turns[n-1]
+		if c.HaltContains != "" && strings.Contains(last.Reply.Text, c.HaltContains) {
+			return &agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: string(last.Speaker) + " said " + strconv.Quote(c.HaltContains)}
+		}
+		if c.HaltWhen != nil {
+			if reason, halt := c.HaltWhen(d.turns[:n:n]); halt {
+				return &agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: reason}
+			}
+		}
+	}
+	if n >= c.MaxTurns {
+		return &agentbus.Halt{Kind: agentbus.HaltMaxTurns}
+	}
+	return nil
+}
+
+// overBudget returns the halt for a call of p that account refused (R8).
+func (d *driver) overBudget(full *account, p *Participant) *agentbus.Halt {
+	full.mu.Lock()
+	defer full.mu.Unlock()
+	h := &agentbus.Halt{Kind: agentbus.HaltBudget, Participant: string(p.Name), Spent: full.spent, Limit: *full.limit}
+	if p.MaxCost > 0 {
+		h.Reason = "a call of " + string(p.Name) + " can cost $" + p.MaxCost.USD()
+	}
+	return h
+}
+
+// intend makes the next turn, spoken by a participant.
+func (d *driver) intend(who int) (*intent, error) {
+	p := &d.conversation.Participants[who]
+	index := d.execution.First + len(d.turns)
+	id := d.execution.Run.Turn(index, agentbus.Speaker(p.slug()))
+	l, err := d.lineage.Next(id, p.wire())
+	if err != nil {
+		return nil, err
+	}
+	if p.Auth == AuthAgentOwned {
+		l.Auth = agentbus.Credential{} // it pays for itself (P22)
+	}
+	t := agentbus.Turn{
+		TurnKey:   agentbus.TurnKey{Payer: d.options.Payer, Agent: p.agent(), Run: l.Run, Path: l.Path, Parent: l.Parent, ID: id},
+		Execution: d.execution.ID, Index: index, Speaker: p.Name, Digest: d.sent[who].digest(),
+		Epoch: d.execution.Lease.Epoch, State: agentbus.TurnPending, Attempts: 1, Began: time.Now(),
+	}
+	if c := d.carried; c != nil && c.Index == index {
+		t.Attempts, t.Cost = c.Attempts+1, c.Cost
+	}
+	return &intent{turn: t, who: who, lineage: l, held: p.MaxCost}, nil
+}
+
+// perform has a turn spoken and finished. It returns the next one, begun in the
+// same transaction, or why there is none.
+func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.Halt, error) {
+	t := &now.turn
+	before := t.Cost
+	account := d.account.turn(now.held)
+	failure := d.speak(ctx, now, account)
+	account.settle(t.Cost - before)
+	now.held = 0
+	if ctx.Err() != nil || d.gone {
+		return now, nil, nil //nolint:nilerr // the loop sees why; the turn stays pending
+	}
+	d.spent = sum(d.spent, t.Cost-before)
+	t.Ended = time.Now()
+	if failure != nil {
+		return d.fail(ctx, now, failure)
+	}
+	t.State = agentbus.TurnDone
+	d.said(now.who, t)
+	d.turns = append(d.turns, *t)
+	next, halt, err := d.decide()
+	var begun *agentbus.Turn
+	if next != nil {
+		begun = &next.turn
+	}
+	events := d.events(d.event(agentbus.EventTurnDone, t.ID, d.spoken(now)))
+	if failed := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, begun, events...); failed != nil {
+		if next != nil {
+			d.account.release(next.held)
+		}
+		return nil, nil, fmt.Errorf("finish turn %s: %w", t.ID, failed)
+	}
+	d.emit(Event{Type: agentbus.EventTurnDone, Turn: t})
+	return next, halt, err
+}
+
+// fail finishes a turn that was not answered.
+func (d *driver) fail(ctx context.Context, now *intent, failure error) (*intent, *agentbus.Halt, error) {
+	t := &now.turn
+	t.State, t.Error, t.Reply = agentbus.TurnFailed, agentbus.AsError(failure), agentbus.Reply{}
+	events := d.events(d.event(agentbus.EventTurnFailed, t.ID, d.spoken(now)))
+	if err := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, nil, events...); err != nil {
+		return nil, nil, fmt.Errorf("finish turn %s: %w", t.ID, err)
+	}
+	d.emit(Event{Type: agentbus.EventTurnFailed, Turn: t})
+	return nil, &agentbus.Halt{Kind: agentbus.HaltParticipantError, Participant: string(t.Speaker), Error: t.Error}, nil
+}
+
+// spoken is the data of a turn's event.
+func (d *driver) spoken(now *intent) any {
+	type data struct {
+		Index    int              `json:"index"`
+		Speaker  agentbus.Speaker `json:"speaker"`
+		Agent    string           `json:"agent"`
+		Auth     AuthMode         `json:"auth,omitempty"` // when it is not the origin's
+		Depth    int              `json:"depth"`
+		Attempts int              `json:"attempts"`
+		Cost     agentbus.Micros  `json:"cost_micros"`
+		Usage    *agentbus.Usage  `json:"usage,omitempty"`
+		Replayed bool             `json:"replayed,omitempty"`
+		Code     agentbus.Code    `json:"code,omitempty"`
+		Message  string           `json:"message,omitempty"`
+	}
+	t := &now.turn
+	out := data{
+		Index: t.Index, Speaker: t.Speaker, Agent: t.Agent, Depth: now.lineage.Depth, Attempts: t.Attempts, Cost: t.Cost, Replayed: t.Reply.Replayed,
+	}
+	if d.conversation.Participants[now.who].Auth == AuthAgentOwned {
+		out.Auth = AuthAgentOwned
+	}
+	if t.Error != nil {
+		out.Code, out.Message = t.Error.Code, t.Error.Message
+	} else {
+		out.Usage = &t.Reply.Usage
+	}
+	return out
+}

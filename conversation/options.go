@@ -1,0 +1,141 @@
+package conversation
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// DefaultTTL is how long a lease lasts without being renewed.
+const DefaultTTL = 30 * time.Second
+
+// Options are about one run of a conversation. All are optional.
+type Options struct {
+	// Seed is the first message everybody is sent. On a resume, "" is the stored
+	// one, and another one is refused (R15).
+	Seed string
+	// Run is the id of a top-level run: a known one is resumed. "" mints one.
+	Run agentbus.RunID
+	// Lineage is that of the call being served, as it arrived. With a Run the
+	// conversation is part of that run, and with a Turn it is nested in it (R7).
+	// At top level it may hold the origin's credential and trace context.
+	Lineage agentbus.Lineage
+	// Payer is on whose behalf it runs.
+	Payer agentbus.Payer
+	// Journal and Runs remember the run, both or neither. Without, a nested run
+	// is in those of the run around it, and any other lasts as long as the call.
+	Journal Journal
+	Runs    Runs
+	// Owner holds the lease: a name of this process. "" makes one up.
+	Owner string
+	// TTL is how long the lease lasts without being renewed; 0 is DefaultTTL.
+	TTL time.Duration
+	// TakeOver is the epoch of a lease whose owner is known to be dead.
+	TakeOver uint64
+	// Spec says how to build the conversation again, for who finds its run.
+	Spec json.RawMessage
+	// Force resumes a run that was begun with another definition or seed (R15).
+	// It goes on with this definition and the stored seed.
+	Force bool
+	// MaxDepth is the depth at which the run is refused (P10); 0 is that of the
+	// run around it, else agentbus.DefaultMaxDepth.
+	MaxDepth int
+	// Deadline halts the run; zero never does.
+	Deadline time.Time
+	// Budget is shared with other runs, beside the conversation's own; nil is
+	// none. A nested run is always charged to those of the run around it.
+	Budget *Budget
+}
+
+// enclosing is the turn inside of which a backend is called, as its context
+// tells: how a nested run finds the budget and the journal around it.
+type enclosing struct {
+	turn    agentbus.TurnKey
+	account *account
+	options *Options
+}
+
+type enclosingKey struct{}
+
+func enclosingOf(ctx context.Context) *enclosing {
+	e, _ := ctx.Value(enclosingKey{}).(*enclosing)
+	return e
+}
+
+// serves reports whether l is a call of the enclosing turn itself.
+func (e *enclosing) serves(l *agentbus.Lineage) bool {
+	return e != nil && l.Turn != "" && e.turn.Run == l.Run && e.turn.Path == l.Path && e.turn.Parent == l.Parent && e.turn.ID == l.Turn
+}
+
+// resolve returns o with its defaults, inside the enclosing turn if any.
+func (o *Options) resolve(e *enclosing) (Options, error) {
+	r := *o
+	var faults []string
+	if (o.Journal == nil) != (o.Runs == nil) {
+		faults = append(faults, "journal and runs: give both or neither")
+	}
+	if o.Run != "" && o.Lineage.Run != "" && o.Run != o.Lineage.Run {
+		faults = append(faults, "run: the call being served is of another run")
+	}
+	if o.MaxDepth < 0 || o.TTL < 0 {
+		faults = append(faults, "max_depth and ttl: must not be negative")
+	}
+	if len(faults) > 0 {
+		return r, &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: strings.Join(faults, "; ")}
+	}
+	if e.serves(&r.Lineage) {
+		r.Payer, r.MaxDepth = cmp.Or(r.Payer, e.options.Payer), cmp.Or(r.MaxDepth, e.options.MaxDepth)
+		if r.Journal == nil {
+			r.Journal, r.Runs, r.Owner, r.TTL = e.options.Journal, e.options.Runs, e.options.Owner, e.options.TTL
+		}
+	}
+	if r.Journal == nil {
+		m := newMemory()
+		r.Journal, r.Runs = m, m
+	}
+	r.Owner = cmp.Or(r.Owner, "driver-"+rand.Text())
+	r.TTL = cmp.Or(r.TTL, DefaultTTL)
+	r.MaxDepth = cmp.Or(r.MaxDepth, agentbus.DefaultMaxDepth)
+	return r, nil
+}
+
+// execution returns the execution that o asks for, and the lineage its calls
+// are made from.
+func (o *Options) execution(c *Conversation) (agentbus.Execution, agentbus.Lineage) {
+	l := o.Lineage
+	id := agentbus.ExecutionOf(o.Payer, l, c.Name)
+	if l.Run == "" {
+		l.Run = cmp.Or(o.Run, agentbus.NewRunID())
+		id = agentbus.ExecutionID(l.Run)
+	}
+	return agentbus.Execution{
+		ID: id, Run: l.Run, Conversation: c.Name, Definition: c.digest(), Seed: o.Seed, Payer: o.Payer,
+		Path: l.Path, Parent: l.Turn, Depth: l.Depth, Spec: o.Spec, Began: time.Now(),
+	}, l
+}
+
+// differences names what a stored execution was begun with otherwise (R15).
+func differences(stored, asked *agentbus.Execution) error {
+	var what []string
+	if stored.Conversation != asked.Conversation {
+		what = append(what, fmt.Sprintf("conversation %q, not %q", stored.Conversation, asked.Conversation))
+	} else if stored.Definition != asked.Definition {
+		what = append(what, fmt.Sprintf("another definition of %q (%s, not %s)", stored.Conversation, stored.Definition, asked.Definition))
+	}
+	if asked.Seed != "" && stored.Seed != asked.Seed {
+		what = append(what, "another seed")
+	}
+	if len(what) == 0 {
+		return nil
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeRunConflict, Message: "run " + string(stored.ID) + " was begun with " + strings.Join(what, " and "),
+		Explain: &agentbus.Explain{Rule: "R15", Next: "resume it with what it was begun with, or force it, or begin another run"},
+	}
+}

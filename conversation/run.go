@@ -1,0 +1,86 @@
+package conversation
+
+import (
+	"context"
+	"iter"
+
+	"github.com/agentbus/agentbus"
+)
+
+// The types of events that Stream yields beside those that are stored
+// ([agentbus.EventStarted] and the others). These are not stored.
+const (
+	EventTurnStarted = "agentbus.turn.started"
+	EventDelta       = "agentbus.turn.delta"     // more of a turn's answer
+	EventRetry       = "agentbus.turn.retried"   // the deltas of the turn so far are void
+	EventToolCall    = "agentbus.turn.tool_call" // the participant asked for a tool
+)
+
+// An Event is something that happened in a run, as it happens.
+type Event struct {
+	Type      string
+	Run       agentbus.RunID
+	Execution agentbus.ExecutionID
+	// Turn is the turn of a turn's event, nil of others. It must not be changed,
+	// and is changed itself until it is done or has failed: copy it to keep it.
+	Turn *agentbus.Turn
+	// Chunk is the piece of an EventDelta or EventToolCall.
+	Chunk agentbus.Chunk
+	// Turns are those done before, of an EventResumed.
+	Turns []agentbus.Turn
+	// Result is that of an EventHalted, which is the last event.
+	Result *Result
+}
+
+// A Result is what became of a run.
+type Result struct {
+	Run       agentbus.RunID
+	Execution agentbus.ExecutionID
+	Turns     []agentbus.Turn // done, by index; those of earlier drivers included
+	Halt      agentbus.Halt
+	Spent     agentbus.Micros // by its turns, failed attempts included
+}
+
+// Run drives c until it halts. A halt is no error: Result.Halt says why, and
+// whether the run is over or can be resumed under the same run id (R16).
+//
+// It fails with CodeInvalidRequest for a faulty definition, naming every fault;
+// with CodeDepthExceeded, before any I/O, when the call it serves has reached
+// the limit (R7); with CodeRunConflict when another driver has the run, or it
+// was begun with another definition or seed (R15); with CodeLeaseLost when
+// another driver has taken it over (R17); and with the error of its journal or
+// plan. It can be run again then too.
+//
+// When ctx ends it halts with [agentbus.HaltAbort] at once (R9), also while a
+// backend ignores its context: see the package's comment.
+func Run(ctx context.Context, c Conversation, o Options) (Result, error) {
+	var r Result
+	for e, err := range Stream(ctx, c, o) {
+		if err != nil {
+			return r, err
+		}
+		r.Run, r.Execution = e.Run, e.Execution
+		if e.Result != nil {
+			r = *e.Result
+		}
+	}
+	return r, nil
+}
+
+// Stream is Run as a sequence of events: EventStarted or EventResumed, for each
+// turn EventTurnStarted, its deltas, EventTurnDone or EventTurnFailed, then
+// EventHalted. A turn's event comes after the journal has it. An error is the
+// last thing yielded. A reader that stops reading aborts the run.
+func Stream(ctx context.Context, c Conversation, o Options) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		d, err := newDriver(ctx, c, o)
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
+		d.yield = yield
+		if err := d.run(ctx); err != nil && !d.gone {
+			yield(Event{}, err)
+		}
+	}
+}
