@@ -25,6 +25,6 @@ type APIKey struct {
 	Handle    string    `json:"handle"` // the first characters of the secret, to tell keys apart
 	Hash      Digest    `json:"-"`      // SHA-256 of the secret
 	Principal Principal `json:"principal"`
-	Created   time.Time `json:"created"`
+	Created   time.Time `json:"created,omitzero"` // zero: of the configuration
 	Revoked   time.Time `json:"revoked,omitzero"` // zero: in force
 }

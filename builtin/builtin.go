@@ -68,7 +68,7 @@ func pause(d time.Duration) time.Duration {
 // a conversation puts before it.
 func last(c *agentbus.Call) string {
 	for _, m := range slices.Backward(c.Messages) {
-		if m.Role == agentbus.RoleUser {
+		if m.Role == agentbus.RoleUser && strings.TrimSpace(m.Content) != "" {
 			if rest, ok := strings.CutPrefix(m.Content, "["); ok {
 				if _, text, ok := strings.Cut(rest, "] "); ok {
 					return text

@@ -190,7 +190,8 @@ func (c *Conversation) plan() Plan {
 	return RoundRobin(names)
 }
 
-// digest identifies the definition, as far as it can be compared (R15).
+// digest identifies the definition, as far as it can be compared (R15). The
+// budget is not part of it: a run that halted at one is resumed with more.
 func (c *Conversation) digest() agentbus.Digest {
 	type participant struct {
 		Name               agentbus.Speaker
@@ -201,9 +202,8 @@ func (c *Conversation) digest() agentbus.Digest {
 	def := struct {
 		Name, Version, HaltContains, Plan string
 		MaxTurns                          int
-		Budget                            *agentbus.Micros
 		Participants                      []participant
-	}{c.Name, c.Version, c.HaltContains, fmt.Sprintf("%T", c.plan()), c.MaxTurns, c.Budget, nil}
+	}{c.Name, c.Version, c.HaltContains, fmt.Sprintf("%T", c.plan()), c.MaxTurns, nil}
 	for i := range c.Participants {
 		p := &c.Participants[i]
 		auth := p.Auth

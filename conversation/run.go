@@ -21,8 +21,8 @@ type Event struct {
 	Type      string
 	Run       agentbus.RunID
 	Execution agentbus.ExecutionID
-	// Turn is the turn of a turn's event; its reply is complete when it is done.
-	// It is nil of other events, and must not be changed.
+	// Turn is the turn of a turn's event, nil of others. It must not be changed,
+	// and is changed itself until it is done or has failed: copy it to keep it.
 	Turn *agentbus.Turn
 	// Chunk is the piece of an EventDelta or EventToolCall.
 	Chunk agentbus.Chunk

@@ -321,7 +321,9 @@ func (a *answer) passStream() {
 		err = nil
 	}
 	if err == nil {
-		err = t.close()
+		if err = t.close(); err != nil && a.ctx.Err() != nil {
+			err = transportError(a.ctx, err) // an agent in this process just stops when it is cut
+		}
 	}
 	if err == nil {
 		a.body = append(a.body, held...)

@@ -2,8 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"net/http"
 	"strconv"
 	"time"
@@ -83,9 +81,7 @@ func InProcessOf(ctx context.Context) (InProcess, bool) {
 }
 
 func newExchange(r *http.Request) *exchange {
-	var b [12]byte
-	_, _ = rand.Read(b[:])
-	x := &exchange{requestID: "req_" + hex.EncodeToString(b[:]), began: time.Now()}
+	x := &exchange{requestID: httpx.NewRequestID(), began: time.Now()}
 	x.inProcess, _ = r.Context().Value(inProcessKey{}).(*InProcess)
 	return x
 }

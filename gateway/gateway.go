@@ -255,6 +255,7 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request) {
 	for _, t := range g.cfg.Router.Targets() {
 		models = append(models, model(t))
 	}
+	exchangeOf(r).echo(w.Header())
 	answerJSON(w, map[string]any{"object": "list", "data": models})
 }
 
@@ -265,6 +266,7 @@ func (g *Gateway) showModel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	exchangeOf(r).record.Status = http.StatusOK
+	exchangeOf(r).echo(w.Header())
 	answerJSON(w, model(t))
 }
 
@@ -275,5 +277,8 @@ func model(t *Target) map[string]any {
 func answerJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
+	if w.Header().Get("X-Request-Id") == "" { // a route outside the stages
+		w.Header().Set("X-Request-Id", httpx.NewRequestID())
+	}
 	_ = json.NewEncoder(w).Encode(v) // a caller that left is its own loss
 }

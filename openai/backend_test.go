@@ -446,6 +446,28 @@ func TestPlaintext(t *testing.T) {
 	}
 }
 
+// roundTrip is a function as a transport.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// P23: what nobody can send again cannot be sent elsewhere.
+func TestRequestCannotBeSentAgain(t *testing.T) {
+	t.Parallel()
+	b, err := openai.New(openai.Config{URL: "http://localhost", Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		if r.GetBody != nil {
+			t.Error("GetBody is set")
+		}
+		return nil, errors.New("refused")
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agentbus.Collect(b.Call(t.Context(), call())); agentbus.CodeOf(err) != agentbus.CodeAgentUnavailable {
+		t.Errorf("got %v", err)
+	}
+}
+
 // P23: a redirect is not followed over a real connection either.
 func TestRedirectOverTheNetwork(t *testing.T) {
 	t.Parallel()

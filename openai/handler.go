@@ -74,7 +74,7 @@ func (h *handler) chat(w http.ResponseWriter, r *http.Request) {
 	answer := h.config.Backend.Call(r.Context(), call)
 	out := newReply(w, in)
 	if in.Stream {
-		err = out.stream(answer, l)
+		err = out.stream(r.Context(), answer, l)
 	} else {
 		err = out.whole(answer)
 	}

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"iter"
@@ -97,8 +98,9 @@ var errVoid = &agentbus.Error{
 }
 
 // stream writes the answer as it comes. Once a byte is out, an error is
-// written as the last frame.
-func (r *reply) stream(answer iter.Seq2[agentbus.Chunk, error], l agentbus.Lineage) error {
+// written as the last frame, unless the caller has left: a gateway that cuts a
+// call says itself why.
+func (r *reply) stream(ctx context.Context, answer iter.Seq2[agentbus.Chunk, error], l agentbus.Lineage) error {
 	for c, err := range answer {
 		if err == nil {
 			err = r.chunk(&c)
@@ -106,7 +108,7 @@ func (r *reply) stream(answer iter.Seq2[agentbus.Chunk, error], l agentbus.Linea
 		if err == nil {
 			continue
 		}
-		if r.began && !errors.Is(err, errWrite) {
+		if r.began && ctx.Err() == nil && !errors.Is(err, errWrite) {
 			return errors.Join(err, r.frame(httpx.ErrorBody(l, err)))
 		}
 		return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -32,7 +33,7 @@ type Start struct {
 	Timeout      time.Duration    // 0: none
 	// Authorization is the origin's credential; none: LocalPayer pays.
 	Authorization agentbus.Credential
-	// Resume goes on with a run that was driven before; only Run,
+	// Resume goes on with a run that was driven before; only Run, Budget,
 	// Authorization, Timeout and Force are looked at.
 	Resume bool
 	Force  bool // resume with another definition or seed (R15)
@@ -88,6 +89,9 @@ func (s *Server) prepare(ctx context.Context, st *Start, key func(string) agentb
 		if sp, err = s.stored(ctx, st.Run, o.Payer); err != nil {
 			return c, o, err
 		}
+		if st.Budget != nil {
+			sp.Budget = st.Budget
+		}
 		for i := range sp.Peers {
 			sp.Peers[i].Key = key(sp.Peers[i].KeyEnv)
 		}
@@ -133,9 +137,10 @@ func (s *Server) conversation(sp spec) (conversation.Conversation, error) {
 	}
 	def, ok := s.cfg.Conversations[sp.Conversation]
 	if !ok {
+		names := keys(s.cfg.Conversations)
 		return conversation.Conversation{}, &agentbus.Error{
 			Code: agentbus.CodeInvalidRequest, Message: "there is no conversation " + sp.Conversation + " in the configuration",
-			Explain: &agentbus.Explain{Supported: keys(s.cfg.Conversations), Next: "name one of the configuration's conversations, or give agents with --agent"},
+			Explain: &agentbus.Explain{Supported: names, Next: "name one of its conversations (" + strings.Join(names, ", ") + "), or give agents with --agent"},
 		}
 	}
 	c, err := s.configured(sp.Conversation, def)

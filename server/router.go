@@ -2,9 +2,11 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
 )
 
@@ -39,10 +41,13 @@ func (r *roster) add(name string, build func() (*gateway.Target, error)) error {
 			if *known.URL == *t.URL && known.Model == t.Model {
 				return nil
 			}
-			return fmt.Errorf("there is an agent %s already, at %s; give this one another --name", name, known.URL)
+			return &agentbus.Error{
+				Code: agentbus.CodeInvalidRequest, Message: "there is an agent " + name + " already, at " + known.URL.String(),
+				Explain: &agentbus.Explain{Next: "give this one another --name"},
+			}
 		}
 	}
-	r.targets = append(r.targets[:len(r.targets):len(r.targets)], t)
+	r.targets = append(slices.Clip(r.targets), t)
 	r.table.Store(gateway.NewTable(r.targets, r.aliases))
 	return nil
 }

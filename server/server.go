@@ -54,7 +54,10 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	}
 	store, err := sqlite.Open(ctx, sqlite.Config{Path: c.Store.SQLite, Logger: s.log})
 	if err != nil {
-		return nil, fmt.Errorf("open the store %s: %w", c.Store.URL, err)
+		return nil, &agentbus.Error{
+			Code: agentbus.CodeStoreUnavailable, Message: "the store " + c.Store.URL + " cannot be opened", Err: err,
+			Explain: &agentbus.Explain{Next: "see to what stands there, or name another store: store.url in the configuration, or AGENTBUS_STORE_URL"},
+		}
 	}
 	s.store = store
 	if err := s.build(); err != nil {
@@ -124,7 +127,7 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w; stop what listens there, or set listen in the configuration (AGENTBUS_LISTEN)", s.cfg.Listen, err)
+		return nil, fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
 	}
 	return l, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"net/url"
 	"strings"
 	"time"
@@ -31,13 +32,13 @@ func (v *runVerb) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	s, _, err := a.opened(ctx)
+	s, why, err := a.driving(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
 	st.Run = agentbus.NewRunID()
-	return a.converse(ctx, s, st)
+	return a.converse(ctx, s, why, st)
 }
 
 func (v *runVerb) start(a *app) (st server.Start, err error) {
@@ -45,12 +46,8 @@ func (v *runVerb) start(a *app) (st server.Start, err error) {
 	if v.MaxTurns < 0 || v.Timeout < 0 {
 		return st, &failure{exit: exitUsage, what: "--max-turns and --timeout must not be negative", next: "leave them out for the defaults"}
 	}
-	if v.MaxUSD != "" {
-		m, err := agentbus.ParseUSD(v.MaxUSD)
-		if err != nil {
-			return st, &failure{exit: exitUsage, what: "--max-usd: " + err.Error(), next: "give an amount of dollars such as 0.50"}
-		}
-		st.Budget = &m
+	if st.Budget, err = budget(v.MaxUSD); err != nil {
+		return st, err
 	}
 	if len(v.Agent) == 0 {
 		if len(v.Words) == 0 || len(v.Words) > 2 || len(v.Name) > 0 {
@@ -68,6 +65,18 @@ func (v *runVerb) start(a *app) (st server.Start, err error) {
 	return st, err
 }
 
+// budget reads --max-usd; "" is none.
+func budget(usd string) (*agentbus.Micros, error) {
+	if usd == "" {
+		return nil, nil //nolint:nilnil // no budget is no fault
+	}
+	m, err := agentbus.ParseUSD(usd)
+	if err != nil {
+		return nil, &failure{exit: exitUsage, what: "--max-usd: " + err.Error(), next: "give an amount of dollars such as 0.50"}
+	}
+	return &m, nil
+}
+
 // peers reads --agent URL#MODEL.
 func (v *runVerb) peers(a *app) ([]server.Peer, error) {
 	var peers []server.Peer
@@ -80,6 +89,11 @@ func (v *runVerb) peers(a *app) ([]server.Peer, error) {
 		p := server.Peer{Name: model, URL: strings.TrimSuffix(base, "/"), Model: model, KeyEnv: v.KeyEnv, Key: a.key(v.KeyEnv)}
 		if i < len(v.Name) {
 			p.Name = v.Name[i]
+		}
+		for _, q := range peers {
+			if agentbus.Speaker(q.Name).Slug() == agentbus.Speaker(p.Name).Slug() {
+				return nil, &failure{exit: exitUsage, what: fmt.Sprintf("two agents are called %s and %s, which is one name in turn ids", q.Name, p.Name), next: "give each a name of its own: --name NAME for each --agent, in order"}
+			}
 		}
 		peers = append(peers, p)
 	}
@@ -102,27 +116,49 @@ func (a *app) key(env string) agentbus.Credential {
 type resumeVerb struct {
 	ID      string        `arg:"" name:"run" help:"The run."`
 	Force   bool          `help:"Resume although the conversation has changed since."`
+	MaxUSD  string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more, all in all; else as it was begun."`
 	Timeout time.Duration `placeholder:"10m" help:"It is over after this time."`
 }
 
 // Run resumes: it drives the run again, and the turns that are done stand.
 func (v *resumeVerb) Run(ctx context.Context, a *app) error {
-	s, _, err := a.opened(ctx)
+	limit, err := budget(v.MaxUSD)
+	if err != nil {
+		return err
+	}
+	s, why, err := a.driving(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
-	return a.converse(ctx, s, server.Start{Run: agentbus.RunID(v.ID), Authorization: a.token(), Timeout: v.Timeout, Resume: true, Force: v.Force})
+	return a.converse(ctx, s, why, server.Start{Run: agentbus.RunID(v.ID), Authorization: a.token(), Budget: limit, Timeout: v.Timeout, Resume: true, Force: v.Force})
+}
+
+// driving builds the bus for a verb that drives a conversation.
+func (a *app) driving(ctx context.Context) (*server.Server, reasons, error) {
+	why := newReasons(slog.NewTextHandler(a.stderr, nil))
+	c, err := a.load()
+	if err != nil {
+		return nil, why, err
+	}
+	s, err := a.open(ctx, c, slog.New(why))
+	return s, why, err
 }
 
 // converse drives a conversation, shows it, and ends with the error that its
 // halt is.
-func (a *app) converse(ctx context.Context, s *server.Server, st server.Start) error {
+func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st server.Start) error {
 	defer context.AfterFunc(ctx, func() { // the second Ctrl-C ends the process
+		if a.JSON {
+			return
+		}
 		fmt.Fprintf(a.stderr, "\nagentbus: stopping; press Ctrl-C again to leave at once; go on later with: agentbus resume %s\n", st.Run) //nolint:errcheck // nobody is left to tell
 	})()
 	show := &show{app: a, paint: a.colours(a.stdout)}
 	result, err := show.follow(s.Converse(ctx, st, a.key))
+	if agentbus.CodeOf(err) == agentbus.CodeUnauthenticated {
+		return &failure{exit: exitRefused, what: "AGENTBUS_TOKEN holds no key that this bus knows", next: "set it to a key of whoever pays; without one, " + string(server.LocalPayer) + " pays"}
+	}
 	if err != nil {
 		return err
 	}
@@ -131,15 +167,16 @@ func (a *app) converse(ctx context.Context, s *server.Server, st server.Start) e
 			return err
 		}
 	}
-	return halted(ctx, result)
+	return halted(ctx, result, why.why())
 }
 
-// halted turns a halt that is no success into an error.
-func halted(ctx context.Context, r *conversation.Result) error {
+// halted turns a halt that is no success into an error. why is the cause of the
+// last attempt that failed, if any did.
+func halted(ctx context.Context, r *conversation.Result, why string) error {
 	resume := "agentbus resume " + string(r.Run)
 	switch h := &r.Halt; h.Kind {
 	case agentbus.HaltBudget:
-		return &failure{exit: exitBudget, what: "paused: " + h.String(), next: "raise the budget, then " + resume}
+		return &failure{exit: exitBudget, what: "paused: " + h.String(), next: resume + " --max-usd USD, with more than that"}
 	case agentbus.HaltParticipantError:
 		exit := exitAgent
 		if h.Error != nil {
@@ -148,10 +185,10 @@ func halted(ctx context.Context, r *conversation.Result) error {
 			}
 		}
 		next := resume
-		if h.Error != nil && h.Error.Explain != nil && h.Error.Explain.Next != "" {
+		if h.Error != nil && !h.Error.Code.Retryable() && h.Error.Explain != nil && h.Error.Explain.Next != "" {
 			next = h.Error.Explain.Next + "; then " + resume
 		}
-		return &failure{exit: exit, what: "paused: " + harmless(h.String()), next: next}
+		return &failure{exit: exit, what: "paused: " + harmless(h.String()), why: harmless(why), next: next}
 	case agentbus.HaltAbort:
 		if ctx.Err() == nil {
 			return &failure{exit: exitFailed, what: "paused: " + h.String(), next: resume}

@@ -149,7 +149,11 @@ func (d *demo) call(ctx context.Context, agent string, run agentbus.RunID, text 
 // said returns the words of a chat completion.
 func said(body []byte) string {
 	var c struct {
-		Choices []struct{ Message struct{ Content string } }
+		Choices []struct {
+			Message struct {
+				Content string `json:"content"`
+			} `json:"message"`
+		} `json:"choices"`
 	}
 	if json.Unmarshal(body, &c) != nil || len(c.Choices) == 0 {
 		return string(body)
@@ -192,7 +196,11 @@ func (d *demo) driver(ctx context.Context, kill bool) error {
 			d.say("   [%s] %s\n", harmless(e.Speaker), harmless(e.Text))
 		}
 	}
-	if err := cmd.Wait(); err != nil && !d.killed {
+	err = cmd.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err() // which killed it
+	}
+	if err != nil && !d.killed {
 		return &failure{exit: exitFailed, what: "the driver of the demo failed: " + err.Error(), why: strings.TrimSpace(complaint.String()), next: "report it with this output"}
 	}
 	return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -34,13 +35,16 @@ func (v *initVerb) Run(a *app) error {
 	return a.answer(map[string]string{"path": path}, "wrote "+path+"\nnext: agentbus serve, and agentbus keys create NAME for a key to call it with\n")
 }
 
-// cause returns err without the name of the temporary file, which tells the
-// user nothing.
+// cause returns err without the name of what was asked for, which the user
+// knows, or of a temporary file, which tells the user nothing.
 func cause(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err.Error()
 	}
 	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return e.Err.Error()
+	}
+	if e, ok := errors.AsType[*net.OpError](err); ok {
 		return e.Err.Error()
 	}
 	return err.Error()

@@ -68,15 +68,15 @@ func (*keysListVerb) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	for _, k := range c.Keys {
+		keys = append(keys, agentbus.APIKey{Handle: "(config)", Principal: k.Principal()})
+	}
 	rows := [][]string{{"HANDLE", "PRINCIPAL", "ROLE", "INTER-AGENT", "CREATED", "REVOKED"}}
 	for _, k := range keys {
 		rows = append(rows, []string{k.Handle, k.Principal.ID, string(k.Principal.Role), yes(k.Principal.InterAgent), when(k.Created), when(k.Revoked)})
 	}
-	for _, k := range c.Keys {
-		rows = append(rows, []string{"(config)", k.ID, string(k.Role), yes(k.InterAgent), "-", "-"})
-	}
-	if len(rows) == 1 {
-		return a.answer(keys, "there are no keys; next: agentbus keys create NAME\n")
+	if len(keys) == 0 {
+		return a.answer([]agentbus.APIKey{}, "there are no keys; next: agentbus keys create NAME\n")
 	}
 	return a.answer(keys, table(rows))
 }

@@ -97,7 +97,7 @@ func save(t *testing.T, path, text string) {
 }
 
 // execute returns what a command prints. Empty lines would end it in the
-// script, so they are shown as a dot.
+// script, so they are shown as a dot; the directory is shown as HERE.
 func execute(t *testing.T, args []string, vars map[string]string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -105,6 +105,10 @@ func execute(t *testing.T, args []string, vars map[string]string) string {
 		v, ok := vars[name]
 		return v, ok
 	})
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var b strings.Builder
 	for line := range strings.Lines(stdout.String()) {
 		b.WriteString(strings.Replace(line, "\n", "", 1))
@@ -119,5 +123,5 @@ func execute(t *testing.T, args []string, vars map[string]string) string {
 	if code != 0 {
 		fmt.Fprintf(&b, "exit %d\n", code)
 	}
-	return b.String()
+	return strings.ReplaceAll(b.String(), here, "HERE")
 }

@@ -45,7 +45,7 @@ func (v *serveVerb) Run(ctx context.Context, a *app) error {
 	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
 	l, err := s.Listen(ctx)
 	if err != nil {
-		return err
+		return &failure{exit: exitFailed, what: "cannot listen on " + c.Listen, why: cause(err), next: "stop what listens there, or set listen in the configuration (AGENTBUS_LISTEN)"}
 	}
 	fmt.Fprintf(a.stdout, "agentbus serves %s on http://%s (agents: %s)\n", plural(len(c.Agents), "agent"), l.Addr(), names(c.Agents)) //nolint:errcheck // nobody is left to tell
 	return s.Serve(ctx, l)

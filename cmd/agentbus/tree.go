@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -83,8 +82,10 @@ func sum(calls []agentbus.CallRecord) totals {
 }
 
 func (t totals) String() string {
-	parts := []string{plural(t.Calls, "call"), plural(t.Refusals, "refusal"), fmt.Sprintf("%d answered from memory", t.Replays),
-		fmt.Sprintf("tokens %d in, %d out", t.Input, t.Output), "$" + t.Cost.USD() + " charged"}
+	parts := []string{
+		plural(t.Calls, "call"), plural(t.Refusals, "refusal"), fmt.Sprintf("%d answered from memory", t.Replays),
+		fmt.Sprintf("tokens %d in, %d out", t.Input, t.Output), "$" + t.Cost.USD() + " charged",
+	}
 	payers := make([]string, 0, len(t.ByPayer))
 	for p, m := range t.ByPayer {
 		payers = append(payers, fmt.Sprintf("%s $%s", p, m.USD()))
@@ -97,14 +98,14 @@ func (t totals) String() string {
 }
 
 // printTree writes the tree, a line a call.
-func printTree(w io.Writer, p paint, nodes []*node, indent string) {
+func printTree(b *strings.Builder, p paint, nodes []*node, indent string) {
 	for i, n := range nodes {
 		branch, below := "├─ ", "│  "
 		if i == len(nodes)-1 {
 			branch, below = "└─ ", "   "
 		}
-		fmt.Fprintf(w, "%s%s%s\n", indent, branch, line(p, n.CallRecord))
-		printTree(w, p, n.Calls, indent+below)
+		b.WriteString(indent + branch + line(p, n.CallRecord) + "\n")
+		printTree(b, p, n.Calls, indent+below)
 	}
 }
 

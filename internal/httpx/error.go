@@ -4,6 +4,8 @@ package httpx
 
 import (
 	"bytes"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -23,14 +25,17 @@ const defaultRetryAfter = time.Second
 // Retry-After and retry-after-ms, a second unless the error says otherwise.
 //
 // An err that is no [agentbus.Error] is CodeInternal, and nothing of it is
-// told. The ids are those of l; absent ones are left out. Nothing else of the
-// header of w is changed.
+// told. The ids are those of l; absent ones are left out. An answer without an
+// x-request-id gets one. Nothing else of the header of w is changed.
 func WriteError(w http.ResponseWriter, l agentbus.Lineage, err error) {
 	e := agentbus.AsError(err)
 	if e == nil {
 		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
 	}
 	h := w.Header()
+	if h.Get("X-Request-Id") == "" {
+		h.Set("X-Request-Id", NewRequestID())
+	}
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Del("Content-Length")
@@ -53,6 +58,13 @@ func WriteError(w http.ResponseWriter, l agentbus.Lineage, err error) {
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(ErrorBody(l, e)) // a caller that has left cannot be told
+}
+
+// NewRequestID returns an id for one request: "req_" and 96 random bits.
+func NewRequestID() string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails since Go 1.24
+	return "req_" + hex.EncodeToString(b[:])
 }
 
 // errorBody is the shape of an error on OpenAI routes.

@@ -36,6 +36,10 @@ func TestWriteErrorDepthRefusal(t *testing.T) {
 		"Content-Type":   {"application/json"},
 		"Cache-Control":  {"no-store"},
 		"X-Should-Retry": {"false"},
+		"X-Request-Id":   {w.Header().Get("X-Request-Id")},
+	}
+	if id := w.Header().Get("X-Request-Id"); !strings.HasPrefix(id, "req_") || len(id) != len("req_")+24 {
+		t.Errorf("request id %q", id)
 	}
 	if diff := cmp.Diff(header, w.Header()); diff != "" {
 		t.Errorf("header (-want +got)\n%s", diff)

@@ -28,7 +28,7 @@ type Agent struct {
 	Auth           AgentAuth                      `yaml:"auth" for:"openai" enum:"passthrough" doc:"passthrough hands the agent the caller's own Authorization (P22). Empty: it gets its own key, or none."`
 	AllowPlaintext bool                           `yaml:"allow_plaintext" for:"openai" doc:"Send credentials over plain HTTP to a host that is not loopback (P24)."`
 
-	Builtin      string `yaml:"builtin" for:"builtin" required:"true" enum:"echo|eliza|loop|flaky|slow|pay" doc:"echo, eliza, loop (calls itself), flaky, slow or pay."`
+	Builtin      string `yaml:"builtin" for:"builtin" required:"true" enum:"echo|eliza|loop|flaky|slow" doc:"echo, eliza, loop (calls itself), flaky or slow."`
 	Conversation string `yaml:"conversation" example:"NAME" for:"conversation" required:"true" doc:"Name of the conversation that answers."`
 
 	Price      *Price           `yaml:"price" doc:"What a call costs the payer. Absent: nothing is known of its price."`

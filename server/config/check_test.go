@@ -40,7 +40,7 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"alias with a comma", "agents: {a: {kind: builtin, builtin: echo, aliases: ['x,y']}}", []string{"agents.a.aliases[0]: this is not an alias; use 1 to 200 visible ASCII characters without comma and double quote"}},
 
 		{"openai without url", "agents: {a: {kind: openai}}", []string{"agents.a.url: an agent of kind openai needs this key; add url: http://127.0.0.1:9001/v1"}},
-		{"builtin without builtin", "agents: {a: {kind: builtin}}", []string{"agents.a.builtin: an agent of kind builtin needs this key; add builtin: echo, eliza, loop, flaky, slow or pay"}},
+		{"builtin without builtin", "agents: {a: {kind: builtin}}", []string{"agents.a.builtin: an agent of kind builtin needs this key; add builtin: echo, eliza, loop, flaky or slow"}},
 		{"key of another kind", "agents: {a: {kind: builtin, builtin: echo, url: 'http://h/'}}", []string{"agents.a.url: the key belongs to agents of kind openai, and this is one of kind builtin; remove it, or change kind"}},
 		{"ftp", "agents: {a: {kind: openai, url: 'ftp://h/'}}", []string{"agents.a.url: the URL is not http or https; write it as http://host:port/path or https://host/path"}},
 		{"no host", "agents: {a: {kind: openai, url: 'http:///v1'}}", []string{"agents.a.url: the URL names no host; write it as http://host:port/path or https://host/path"}},

@@ -30,6 +30,7 @@ import (
 //	keys      the form of the keys of a table, likewise
 //	for       the kinds of agent it belongs to, separated by |
 //	example   what the commented file shows for it when there is no default
+//	idle      "true": the key is checked, and this version does not act on it
 //
 // A blank field of type later is a key of the specification that this version
 // reads and does not act on.
@@ -42,19 +43,19 @@ type later struct{}
 // afterwards and may then be shared.
 type Config struct {
 	Listen         string                  `yaml:"listen" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. There is no TLS on it: keep it on loopback or behind a proxy that has."`
-	PublicURL      string                  `yaml:"public_url" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request."`
+	PublicURL      string                  `yaml:"public_url" idle:"true" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request."`
 	Keys           []Key                   `yaml:"keys" doc:"Who may call: static principals. More are made by agentbus keys create, which needs no secret here."`
 	Agents         map[string]Agent        `yaml:"agents" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"The agents of this bus by name. A caller reaches one as model NAME, agent/NAME, bridge/KIND/NAME or an alias (G1)."`
 	Conversations  map[string]Conversation `yaml:"conversations" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"Conversations by name; an agent of kind conversation makes one callable."`
 	Store          Store                   `yaml:"store" doc:"Where runs, turns and charges are kept."`
 	Limits         Limits                  `yaml:"limits" doc:"What is refused before any work is done (G3, P10)."`
 	Forwarding     Forwarding              `yaml:"forwarding" doc:"Credentials that a caller forwards for somebody else (P20)."`
-	Retention      Retention               `yaml:"retention" doc:"How long what was said is kept. Keys, digests and amounts stay (G25)."`
+	Retention      Retention               `yaml:"retention" idle:"true" doc:"How long what was said is kept. Keys, digests and amounts stay (G25)."`
 	Detach         Detach                  `yaml:"detach" doc:"Calls that go on in the background after their caller left, so that its retry finds the answer (G14)."`
 	Ledger         Ledger                  `yaml:"ledger" doc:"Once per turn, charged once."`
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
 	StrictHTTP     bool                    `yaml:"strict_http" default:"true" env:"AGENTBUS_STRICT_HTTP" doc:"Refuse ambiguous HTTP at the socket: two body lengths, folded headers, bare line feeds (G36)."`
-	InstallKeyFile string                  `yaml:"install_key_file" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
+	InstallKeyFile string                  `yaml:"install_key_file" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
 	_ later `yaml:"admin" doc:"Listener of the console, the admin API and the metrics."`

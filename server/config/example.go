@@ -61,7 +61,7 @@ func Example() []byte {
 	var b strings.Builder
 	b.WriteString(exampleHead)
 	for _, f := range fieldsOf(reflect.TypeFor[Config]()) {
-		if f.later {
+		if f.later || f.idle {
 			continue
 		}
 		b.WriteString("\n")

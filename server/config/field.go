@@ -17,6 +17,7 @@ type field struct {
 	enum, kinds                  []string
 	required                     bool
 	later                        bool // accepted, not acted on
+	idle                         bool // checked, not acted on
 	index                        int
 	typ                          reflect.Type
 }
@@ -48,7 +49,7 @@ func fieldsOf(t reflect.Type) []field {
 			name: name, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"), env: sf.Tag.Get("env"), example: sf.Tag.Get("example"),
 			min: sf.Tag.Get("min"), max: sf.Tag.Get("max"), pattern: sf.Tag.Get("pattern"), keys: sf.Tag.Get("keys"),
 			enum: words(sf.Tag.Get("enum")), kinds: words(sf.Tag.Get("for")),
-			required: sf.Tag.Get("required") == "true", later: sf.Type == typeLater,
+			required: sf.Tag.Get("required") == "true", later: sf.Type == typeLater, idle: sf.Tag.Get("idle") == "true",
 			index: i, typ: sf.Type,
 		})
 	}

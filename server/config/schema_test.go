@@ -61,7 +61,7 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		"forwarding: {mode: refuse}", "forwarding: {mode: '${MODE}'}", "retention: {replies: 30d, events: 1d12h}",
 		"keys: []", "keys: [{id: a, secret_env: SET}]", "keys: [{id: '${ID}', secret: x, role: admin, inter_agent: true}]",
 		"admin: {listen: x}", "escalation: on", "chain: 4", "tools:", "ledger: {on_mismatch: execute}", "detach: {max: 0, timeout: 1s}",
-		agent("kind: builtin, builtin: echo"), agent("kind: builtin, builtin: pay, price: {}"), agent("kind: builtin, builtin: slow, price: "),
+		agent("kind: builtin, builtin: echo"), agent("kind: builtin, builtin: flaky, price: {}"), agent("kind: builtin, builtin: slow, price: "),
 		agent("kind: openai, url: 'http://127.0.0.1:1/v1'"), agent("kind: openai, url: '${HTTP}://h/', model: m, api_key_env: SET, aliases: [x/y]"),
 		agent("kind: openai, url: 'https://h/', auth: passthrough, headers: {x-a: b}, allow_plaintext: true, max_cost_usd: 0.5"),
 		agent("kind: builtin, builtin: echo, price: {input: 0.15, cached: '0.075', output: 1, call: 0}"),

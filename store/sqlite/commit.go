@@ -80,11 +80,19 @@ func (s *Store) commit(ctx context.Context) {
 		case <-s.notes.bell:
 			batch = s.drain(batch)
 		}
-		if t := s.notes.take(); t != nil {
-			batch = append(batch, t) // last: everything noted before a task entered is committed with it
+		noted := s.notes.take() // after the tasks: everything noted before one of them entered is committed with it
+		if noted != nil {
+			batch = append(batch, &task{done: make(chan struct{}), run: noted.write})
 		}
 		if len(batch) > 0 {
 			s.settle(ctx, batch)
+		}
+		switch {
+		case noted == nil:
+		case transient(batch[len(batch)-1].err):
+			s.notes.putBack(noted)
+		default:
+			s.notes.release(noted)
 		}
 	}
 }

@@ -34,6 +34,15 @@ func fatal(err error) bool {
 	return false
 }
 
+// transient reports whether the same write may succeed later.
+func transient(err error) bool {
+	switch sqliteCode(err) {
+	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED, codes.SQLITE_FULL:
+		return true
+	}
+	return false
+}
+
 // unavailable wraps the failure of a read or write for callers. A verdict of
 // the store, which is an *agentbus.Error already, and the end of the caller's
 // own context stay as they are.

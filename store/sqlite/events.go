@@ -8,13 +8,12 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-// appendEvents gives events the next positions of the execution.
-func appendEvents(c *conn, id agentbus.ExecutionID, events []agentbus.Event) error {
+// appendEvents stores events from id next on; see [takeDesk].
+func appendEvents(c *conn, next int64, events []agentbus.Event) error {
 	for i := range events {
 		e := &events[i]
-		_, err := c.exec(`INSERT INTO events (execution, position, at, type, run, turn, cause, data)
-			VALUES (?1, (SELECT coalesce(max(position) + 1, 0) FROM events WHERE execution = ?1), ?2, ?3, ?4, ?5, ?6, ?7)`,
-			string(id), micros(e.At), e.Type, string(e.Run), string(e.Turn), string(e.Cause), blob(e.Data))
+		_, err := c.exec("INSERT INTO events (id, at, type, run, turn, cause, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+			next+int64(i), micros(e.At), e.Type, string(e.Run), string(e.Turn), string(e.Cause), blob(e.Data))
 		if err != nil {
 			return err
 		}
@@ -22,8 +21,8 @@ func appendEvents(c *conn, id agentbus.ExecutionID, events []agentbus.Event) err
 	return nil
 }
 
-func readEvent(r *row) agentbus.Event {
-	e := agentbus.Event{Execution: agentbus.ExecutionID(r.text()), Position: agentbus.Position(r.int64())}
+func readEvent(r *row, id agentbus.ExecutionID) agentbus.Event {
+	e := agentbus.Event{Execution: id, Position: agentbus.Position(r.int64())}
 	e.ID = agentbus.EventID("evt_" + string(e.Execution) + "_" + strconv.FormatInt(int64(e.Position), 10))
 	e.At, e.Type, e.Run = r.time(), r.text(), agentbus.RunID(r.text())
 	e.Turn, e.Cause, e.Data = agentbus.TurnID(r.text()), agentbus.EventID(r.text()), r.blob()
@@ -38,11 +37,11 @@ func (s *Store) Events(ctx context.Context, id agentbus.ExecutionID, after agent
 		var page []agentbus.Event
 		size := 0
 		err := s.each(ctx, "read the events of an execution", func(r *row) bool {
-			page = append(page, readEvent(r))
+			page = append(page, readEvent(r, id))
 			size += len(page[len(page)-1].Data)
 			return size < pageBytes
-		}, `SELECT execution, position, at, type, run, turn, cause, data FROM events
-			WHERE execution = ?1 AND position > ?2 ORDER BY position LIMIT ?3`, string(id), after, pageRows)
+		}, "SELECT id & 0xfffffff, at, type, run, turn, cause, data FROM events WHERE id "+pastPlace+" ORDER BY id LIMIT ?3",
+			string(id), after, pageRows)
 		return page, err
 	}, func(e agentbus.Event) int64 { return int64(e.Position) }, int64(after))
 }

@@ -34,7 +34,7 @@ func (s *Store) countTurns(ctx context.Context, what string, e *agentbus.Executi
 	_, _, err := only(ctx, s, what, func(r *row) struct{} {
 		e.Turns, e.Cost = r.int(), r.micros()
 		return struct{}{}
-	}, "SELECT count(*) FILTER (WHERE state = 'done'), coalesce(sum(cost), 0) FROM turns WHERE execution = ?1", string(e.ID))
+	}, "SELECT count(*) FILTER (WHERE state = 'done'), coalesce(sum(cost), 0) FROM turns WHERE id "+pastPlace, string(e.ID), -1)
 	return err
 }
 

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/agentbus/agentbus"
 )
@@ -23,15 +24,60 @@ func (s *Store) Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, erro
 	return write(ctx, s, "begin a turn", func(c *conn) (agentbus.Turn, error) { return begin(c, t) })
 }
 
+// maxIndex is the highest index of a turn: 28 bits, see the first migration.
+const maxIndex = 1<<28 - 1
+
+// A desk is where the journal of one execution is written.
+type desk struct {
+	base  int64 // the id that a turn of index 0, or an event of position 0, has
+	event int64 // the id of the next event
+	odd   bool  // there are turns whose id does not name their index
+}
+
+// takeDesk finds the execution id and checks that its lease still has epoch
+// (R17).
+func takeDesk(c *conn, id agentbus.ExecutionID, epoch uint64) (desk, error) {
+	r, holds, err := c.first(`SELECT number << 28,
+			coalesce((SELECT max(id) + 1 FROM events WHERE id BETWEEN number << 28 AND (number << 28) + 0xfffffff), number << 28),
+			EXISTS (SELECT 1 FROM turns WHERE odd = 1 AND id >> 28 = number)
+		FROM executions WHERE id = ?1 AND epoch = ?2`, string(id), signed(epoch))
+	if err == nil && !holds {
+		err = errLeaseLost
+	}
+	if err != nil {
+		return desk{}, err
+	}
+	return desk{base: r.int64(), event: r.int64(), odd: r.bool()}, nil
+}
+
 func begin(c *conn, t agentbus.Turn) (agentbus.Turn, error) {
+	d, err := takeDesk(c, t.Execution, t.Epoch)
+	if err != nil {
+		return agentbus.Turn{}, err
+	}
+	return d.begin(c, t)
+}
+
+func (d desk) begin(c *conn, t agentbus.Turn) (agentbus.Turn, error) {
+	if t.Index < 0 || t.Index > maxIndex {
+		return agentbus.Turn{}, refusal(agentbus.CodeInvalidRequest, "the index of a turn is out of range; turns count from 0 to 268435455")
+	}
 	t.State, t.Reply, t.Error = agentbus.TurnPending, agentbus.Reply{}, nil
 	t.Began, t.Ended = stored(t.Began), stored(t.Ended)
-	changed, err := c.exec(`INSERT INTO turns (execution, idx, turn, payer, agent, run, path, parent, speaker, digest, epoch, state, cost,
-			attempts, began)
-		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'pending', ?12, ?13, ?14
-		WHERE EXISTS (SELECT 1 FROM executions WHERE id = ?1 AND epoch = ?11)
-		ON CONFLICT DO NOTHING`,
-		string(t.Execution), int64(t.Index), string(t.ID), string(t.Payer), t.Agent, string(t.Run), t.Path, string(t.Parent),
+	id := d.base + int64(t.Index)
+	odd := t.ID.Index(t.Run) != t.Index
+	if odd || d.odd {
+		_, taken, err := c.first("SELECT 1 FROM turns WHERE id BETWEEN ?1 AND ?1 + 0xfffffff AND turn = ?2 AND id <> ?3", d.base, string(t.ID), id)
+		if err != nil {
+			return agentbus.Turn{}, err
+		}
+		if taken {
+			return agentbus.Turn{}, errTurnMismatch
+		}
+	}
+	changed, err := c.exec(`INSERT INTO turns (id, turn, odd, payer, agent, run, path, parent, speaker, digest, epoch, state, cost, attempts, began)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'pending', ?12, ?13, ?14) ON CONFLICT (id) DO NOTHING`,
+		id, string(t.ID), flag(odd), string(t.Payer), t.Agent, string(t.Run), t.Path, string(t.Parent),
 		string(t.Speaker), t.Digest[:], signed(t.Epoch), int64(t.Cost), int64(t.Attempts), micros(t.Began))
 	if err != nil {
 		return agentbus.Turn{}, err
@@ -39,35 +85,29 @@ func begin(c *conn, t agentbus.Turn) (agentbus.Turn, error) {
 	if changed == 1 {
 		return t, nil
 	}
-	return beginKnown(c, t)
+	return beginKnown(c, id, t)
 }
 
-// beginKnown decides on a turn that was not new, or whose lease was lost.
-func beginKnown(c *conn, t agentbus.Turn) (agentbus.Turn, error) {
-	_, holds, err := c.first("SELECT 1 FROM executions WHERE id = ?1 AND epoch = ?2", string(t.Execution), signed(t.Epoch))
+// errTurnMismatch answers a turn that the journal knows as another one (R15).
+var errTurnMismatch = refusal(agentbus.CodeTurnMismatch,
+	"the journal knows this turn with another request; resume with the definition and seed of the first start")
+
+// beginKnown decides on a turn whose id in the table is taken.
+func beginKnown(c *conn, id int64, t agentbus.Turn) (agentbus.Turn, error) {
+	r, found, err := c.first("SELECT "+turnColumns+" FROM turns WHERE id = ?1 AND turn = ?2 AND digest = ?3", id, string(t.ID), t.Digest[:])
+	if err == nil && !found {
+		err = errTurnMismatch
+	}
 	if err != nil {
 		return agentbus.Turn{}, err
 	}
-	if !holds {
-		return agentbus.Turn{}, errLeaseLost
-	}
-	r, found, err := c.first("SELECT "+turnColumns+" FROM turns WHERE execution = ?1 AND idx = ?2 AND turn = ?3 AND digest = ?4",
-		string(t.Execution), int64(t.Index), string(t.ID), t.Digest[:])
-	if err != nil {
-		return agentbus.Turn{}, err
-	}
-	if !found {
-		return agentbus.Turn{}, refusal(agentbus.CodeTurnMismatch,
-			"the journal knows this turn with another request; resume with the definition and seed of the first start")
-	}
-	known := readTurn(r)
+	known := readTurn(r, t.Execution)
 	if r.err != nil || known.State == agentbus.TurnDone {
 		return known, r.err
 	}
 	known.State, known.Epoch = agentbus.TurnPending, t.Epoch
-	known.Reply, known.Error, known.Ended = agentbus.Reply{}, nil, stored(t.Ended)
-	_, err = c.exec("UPDATE turns SET state = 'pending', epoch = ?3, reply = NULL, error = NULL, ended = NULL WHERE execution = ?1 AND idx = ?2",
-		string(t.Execution), int64(t.Index), signed(t.Epoch))
+	known.Reply, known.Error, known.Ended = agentbus.Reply{}, nil, time.Time{}
+	_, err = c.exec("UPDATE turns SET state = 'pending', epoch = ?2, reply = NULL, error = NULL, ended = NULL WHERE id = ?1", id, signed(t.Epoch))
 	return known, err
 }
 
@@ -112,31 +152,37 @@ func newFinish(done agentbus.Turn) (f *finish, err error) {
 
 func (f *finish) run(c *conn) (struct{}, error) {
 	none := struct{}{}
-	d := &f.done
-	changed, err := c.exec(`UPDATE turns SET state = ?4, reply = ?5, cost = ?6, attempts = ?7, error = ?8, ended = ?9
-		WHERE execution = ?1 AND idx = ?2 AND turn = ?10 AND state = 'pending' AND epoch = ?3
-			AND EXISTS (SELECT 1 FROM executions WHERE id = ?1 AND epoch = ?3)`,
-		string(d.Execution), int64(d.Index), signed(d.Epoch), string(d.State), f.reply, int64(d.Cost), int64(d.Attempts), f.error,
-		micros(d.Ended), string(d.ID))
+	t := &f.done
+	d, err := takeDesk(c, t.Execution, t.Epoch)
 	if err != nil {
 		return none, err
 	}
-	if changed == 0 {
-		return none, errLeaseLost
+	changed, err := c.exec(`UPDATE turns SET state = ?2, reply = ?3, cost = ?4, attempts = ?5, error = ?6, ended = ?7
+		WHERE id = ?1 AND turn = ?8 AND state = 'pending' AND epoch = ?9`,
+		d.base+int64(t.Index), string(t.State), f.reply, int64(t.Cost), int64(t.Attempts), f.error, micros(t.Ended),
+		string(t.ID), signed(t.Epoch))
+	if err == nil && changed == 0 {
+		err = errLeaseLost
+	}
+	if err != nil {
+		return none, err
 	}
 	if f.next != nil {
-		if _, err := begin(c, *f.next); err != nil {
+		if f.next.Execution != t.Execution || f.next.Epoch != t.Epoch {
+			return none, errLeaseLost
+		}
+		if _, err := d.begin(c, *f.next); err != nil {
 			return none, err
 		}
 	}
-	return none, appendEvents(c, d.Execution, f.events)
+	return none, appendEvents(c, d.event, f.events)
 }
 
-const turnColumns = `payer, agent, run, path, parent, turn, execution, idx, speaker, digest, epoch, state, cost, attempts, error, began, ended, reply`
+const turnColumns = `payer, agent, run, path, parent, turn, id & 0xfffffff, speaker, digest, epoch, state, cost, attempts, error, began, ended, reply`
 
-func readTurn(r *row) agentbus.Turn {
-	t := agentbus.Turn{TurnKey: readTurnKey(r)}
-	t.Execution, t.Index, t.Speaker = agentbus.ExecutionID(r.text()), r.int(), agentbus.Speaker(r.text())
+func readTurn(r *row, id agentbus.ExecutionID) agentbus.Turn {
+	t := agentbus.Turn{TurnKey: readTurnKey(r), Execution: id}
+	t.Index, t.Speaker = r.int(), agentbus.Speaker(r.text())
 	t.Digest, t.Epoch, t.State = r.digest(), r.epoch(), agentbus.TurnState(r.text())
 	t.Cost, t.Attempts = r.micros(), r.int()
 	r.json(&t.Error)
@@ -152,6 +198,11 @@ const (
 	pageBytes = 1 << 20
 )
 
+// pastPlace selects the ids of turns or events of execution ?1 past index or
+// position ?2.
+const pastPlace = `BETWEEN (SELECT (number << 28) + ?2 + 1 FROM executions WHERE id = ?1)
+	AND (SELECT (number << 28) + 0xfffffff FROM executions WHERE id = ?1)`
+
 // Turns yields the turns of an execution by index. It sees every turn that was
 // acknowledged before it started. It ends with its first error.
 func (s *Store) Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error] {
@@ -159,10 +210,10 @@ func (s *Store) Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[ag
 		var page []agentbus.Turn
 		size := 0
 		err := s.each(ctx, "read the turns of an execution", func(r *row) bool {
-			page = append(page, readTurn(r))
+			page = append(page, readTurn(r, id))
 			size += len(page[len(page)-1].Reply.Text)
 			return size < pageBytes
-		}, "SELECT "+turnColumns+" FROM turns WHERE execution = ?1 AND idx > ?2 ORDER BY idx LIMIT ?3", string(id), after, pageRows)
+		}, "SELECT "+turnColumns+" FROM turns WHERE id "+pastPlace+" ORDER BY id LIMIT ?3", string(id), after, pageRows)
 		return page, err
 	}, func(t agentbus.Turn) int64 { return int64(t.Index) }, -1)
 }

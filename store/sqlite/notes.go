@@ -62,28 +62,60 @@ func (n *notes) add(ctx context.Context, repeat func() bool, create func()) erro
 	return nil
 }
 
-// take empties the notes into a task; nil when there is nothing.
-func (n *notes) take() *task {
+// A page of notes is what one commit writes of them.
+type page struct {
+	refusals map[agentbus.Digest]*refusalNote
+	replays  map[int64]int64
+}
+
+// take empties the notes; nil when there are none. The page takes their room
+// until it is released or put back.
+func (n *notes) take() *page {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.refusals)+len(n.replays) == 0 {
 		return nil
 	}
-	refusals, replays := n.refusals, n.replays
-	for range len(refusals) + len(replays) {
-		<-n.room
-	}
+	p := &page{refusals: n.refusals, replays: n.replays}
 	n.refusals, n.replays = make(map[agentbus.Digest]*refusalNote), make(map[int64]int64)
-	return &task{done: make(chan struct{}), run: func(c *conn) error { return writeNotes(c, refusals, replays) }}
+	return p
 }
 
-func writeNotes(c *conn, refusals map[agentbus.Digest]*refusalNote, replays map[int64]int64) error {
-	for _, r := range refusals {
+// release frees the room of a page that was written, or cannot be.
+func (n *notes) release(p *page) {
+	for range len(p.refusals) + len(p.replays) {
+		<-n.room
+	}
+}
+
+// putBack keeps a page for the next commit.
+func (n *notes) putBack(p *page) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for key, r := range p.refusals {
+		if later := n.refusals[key]; later != nil {
+			r.repeats += 1 + later.repeats
+			r.record.Ended = later.record.Ended
+			<-n.room
+		}
+		n.refusals[key] = r
+	}
+	for id, count := range p.replays {
+		if n.replays[id] > 0 {
+			<-n.room
+		}
+		n.replays[id] += count
+	}
+}
+
+// write is the task of a page.
+func (p *page) write(c *conn) error {
+	for _, r := range p.refusals {
 		if err := insertRefusal(c, r); err != nil {
 			return err
 		}
 	}
-	for id, n := range replays {
+	for id, n := range p.replays {
 		if _, err := c.exec("UPDATE calls SET replays = replays + ?2 WHERE id = ?1", id, n); err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func (s *Store) open(ctx context.Context, path string) error {
 		return err
 	}
 	dsn := (&url.URL{Scheme: "file", Path: filepath.ToSlash(path)}).String() +
-		"?mode=rw&_error_rc=1&_dqs=0&_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(" + synchronous + ")&_pragma=wal_autocheckpoint(4096)"
+		"?mode=rw&_error_rc=1&_dqs=0&_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(" + synchronous + ")&_pragma=cache_size(-32768)&_pragma=wal_autocheckpoint(4000)"
 	if s.writer, err = dial(ctx, dsn); err != nil {
 		return unusable(path, err)
 	}

@@ -63,8 +63,8 @@ func insertExecution(c *conn, e agentbus.Execution, claim agentbus.Claim, now ti
 	e.Lease = agentbus.Lease{Execution: e.ID, Owner: claim.Owner, Epoch: 1, Expires: stored(now.Add(claim.TTL))}
 	e.First = 0
 	if e.Parent != "" {
-		r, _, err := c.first(`SELECT coalesce(max(t.idx) + 1, 0) FROM executions e JOIN turns t ON t.execution = e.id
-			WHERE e.run = ?1 AND e.parent = ?2 AND e.payer = ?3 AND e.path = ?4`,
+		r, _, err := c.first(`SELECT coalesce(max((SELECT max(id) FROM turns WHERE id BETWEEN number << 28 AND (number << 28) + 0xfffffff) & 0xfffffff) + 1, 0)
+			FROM executions WHERE run = ?1 AND parent = ?2 AND payer = ?3 AND path = ?4`,
 			string(e.Run), string(e.Parent), string(e.Payer), e.Path)
 		if err != nil {
 			return agentbus.Execution{}, err
@@ -107,15 +107,19 @@ func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, eve
 		state, ended = agentbus.RunDone, micros(time.Now())
 	}
 	_, err = write(ctx, s, "halt an execution", func(c *conn) (struct{}, error) {
-		changed, err := c.exec(`UPDATE executions SET state = ?4, halt = ?5, ended = ?6, owner = '', expires = NULL
-			WHERE id = ?1 AND owner = ?2 AND epoch = ?3`, string(l.Execution), l.Owner, signed(l.Epoch), string(state), halt, ended)
+		d, err := takeDesk(c, l.Execution, l.Epoch)
+		if err != nil {
+			return struct{}{}, err
+		}
+		changed, err := c.exec("UPDATE executions SET state = ?3, halt = ?4, ended = ?5, owner = '', expires = NULL WHERE id = ?1 AND owner = ?2",
+			string(l.Execution), l.Owner, string(state), halt, ended)
 		if err == nil && changed == 0 {
 			err = errLeaseLost
 		}
 		if err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, appendEvents(c, l.Execution, events)
+		return struct{}{}, appendEvents(c, d.event, events)
 	})
 	return err
 }

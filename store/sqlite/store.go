@@ -114,10 +114,11 @@ func (s *Store) release() error {
 // The caller does not change them.
 func (s *Store) InstallKey() []byte { return s.installKey }
 
-// Check reports whether the store can be written, by writing to it.
+// Check reports whether the store can be written, by writing to it: something
+// new each time, because SQLite leaves out a page that does not change.
 func (s *Store) Check(ctx context.Context) error {
 	_, err := write(ctx, s, "write", func(c *conn) (struct{}, error) {
-		_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('checked', x'01')
+		_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('checked', randomblob(8))
 			ON CONFLICT (name) DO UPDATE SET value = excluded.value`)
 		return struct{}{}, err
 	})

@@ -78,7 +78,7 @@ func (s *Store) summarize(ctx context.Context, what string, sum *agentbus.RunSum
 		sum.Last = latest(sum.Last, e.Began, e.Ended)
 	}
 	last, _, err := only(ctx, s, what, (*row).time, `SELECT max(max(coalesce(t.ended, t.began), t.began))
-		FROM executions e JOIN turns t ON t.execution = e.id WHERE e.run = ?1`, string(sum.Run))
+		FROM executions e JOIN turns t ON t.id BETWEEN e.number << 28 AND (e.number << 28) + 0xfffffff WHERE e.run = ?1`, string(sum.Run))
 	sum.Last = latest(sum.Last, last)
 	return err
 }

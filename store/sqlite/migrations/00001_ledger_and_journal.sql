@@ -57,7 +57,8 @@ CREATE INDEX frames_by_call ON frames (call_id);
 
 -- Driver loops and their leases (R7, R17).
 CREATE TABLE executions (
-    id           TEXT    PRIMARY KEY,
+    number       INTEGER PRIMARY KEY,
+    id           TEXT    NOT NULL UNIQUE,
     run          TEXT    NOT NULL,
     conversation TEXT    NOT NULL,
     definition   BLOB    NOT NULL,
@@ -69,7 +70,7 @@ CREATE TABLE executions (
     first        INTEGER NOT NULL,
     spec         BLOB,
     state        TEXT    NOT NULL,
-    halt         TEXT, -- JSON; of a running execution, the halt before it was resumed
+    halt         TEXT, -- JSON, why it was stopped last, also once it runs again
     owner        TEXT    NOT NULL,
     epoch        INTEGER NOT NULL,
     expires      INTEGER,
@@ -79,42 +80,41 @@ CREATE TABLE executions (
 CREATE INDEX executions_by_run ON executions (run, began);
 CREATE INDEX executions_by_beginning ON executions (began, run);
 
--- The journal: what was intended and what came of it (R14).
+-- The journal: what was intended and what came of it (R14). Turns and events of
+-- one execution stand side by side, so that a turn is one page to write and a
+-- transcript is one stretch to read: their id is the number of the execution,
+-- shifted left by 28 bits, plus the index or position.
 CREATE TABLE turns (
-    id        INTEGER PRIMARY KEY,
-    execution TEXT    NOT NULL,
-    idx       INTEGER NOT NULL,
-    turn      TEXT    NOT NULL,
-    payer     TEXT    NOT NULL,
-    agent     TEXT    NOT NULL,
-    run       TEXT    NOT NULL,
-    path      TEXT    NOT NULL,
-    parent    TEXT    NOT NULL,
-    speaker   TEXT    NOT NULL,
-    digest    BLOB    NOT NULL,
-    epoch     INTEGER NOT NULL,
-    state     TEXT    NOT NULL,
-    cost      INTEGER NOT NULL,
-    attempts  INTEGER NOT NULL,
-    error     TEXT, -- JSON
-    began     INTEGER,
-    ended     INTEGER,
-    reply     TEXT, -- JSON; of a done or failed turn
-    UNIQUE (execution, idx),
-    UNIQUE (execution, turn)
+    id       INTEGER PRIMARY KEY, -- number << 28 | index
+    turn     TEXT    NOT NULL,
+    odd      INTEGER NOT NULL, -- 1: the turn id does not name the index
+    payer    TEXT    NOT NULL,
+    agent    TEXT    NOT NULL,
+    run      TEXT    NOT NULL,
+    path     TEXT    NOT NULL,
+    parent   TEXT    NOT NULL,
+    speaker  TEXT    NOT NULL,
+    digest   BLOB    NOT NULL,
+    epoch    INTEGER NOT NULL,
+    state    TEXT    NOT NULL,
+    cost     INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    error    TEXT, -- JSON
+    began    INTEGER,
+    ended    INTEGER,
+    reply    TEXT -- JSON, once the turn is done or failed
 ) STRICT;
+-- Other turn ids are unique because their index is.
+CREATE INDEX odd_turns ON turns (id >> 28) WHERE odd = 1;
 
 CREATE TABLE events (
-    id        INTEGER PRIMARY KEY,
-    execution TEXT    NOT NULL,
-    position  INTEGER NOT NULL, -- dense, from 0
-    at        INTEGER,
-    type      TEXT    NOT NULL,
-    run       TEXT    NOT NULL,
-    turn      TEXT    NOT NULL,
-    cause     TEXT    NOT NULL,
-    data      BLOB,
-    UNIQUE (execution, position)
+    id    INTEGER PRIMARY KEY, -- number << 28 | position
+    at    INTEGER,
+    type  TEXT NOT NULL,
+    run   TEXT NOT NULL,
+    turn  TEXT NOT NULL,
+    cause TEXT NOT NULL,
+    data  BLOB
 ) STRICT;
 
 -- Keys are stored as their hash (G4).

@@ -1,0 +1,238 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/store/sqlite"
+)
+
+// hold takes the write lock of the store in dir until release is called.
+func hold(t *testing.T, dir string) (release func()) {
+	t.Helper()
+	db := beside(t, dir)
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if _, err := db.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// poison makes every write of a call to the agent "poison" fail inside SQLite.
+func poison(t *testing.T, dir string) {
+	t.Helper()
+	db := beside(t, dir)
+	defer closed(t, db)
+	_, err := db.ExecContext(t.Context(), `CREATE TRIGGER poison BEFORE INSERT ON calls WHEN NEW.agent = 'poison'
+		BEGIN SELECT RAISE(ABORT, 'poisoned'); END`)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An error that SQLite did not announce fails the task it belongs to and
+// nothing beside it.
+func TestABadTaskFailsAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := opened(t, dir)
+	defer closed(t, s)
+	poison(t, dir)
+	release := hold(t, dir) // so that all of them meet in one batch
+	var wg sync.WaitGroup
+	for n := range 40 {
+		wg.Go(func() {
+			r := request("run_a", n, "x")
+			if n%10 == 7 {
+				r.Call.Agent = "poison"
+			}
+			got, err := s.Reserve(t.Context(), r)
+			switch {
+			case n%10 != 7 && (err != nil || got.Outcome != agentbus.OutcomeExecute):
+				t.Errorf("call %d: %v, %v", n, got.Outcome, err)
+			case n%10 == 7 && (agentbus.CodeOf(err) != agentbus.CodeStoreUnavailable || !strings.Contains(err.Error(), "poisoned")):
+				t.Errorf("poisoned call: %v", err)
+			}
+		})
+	}
+	release()
+	wg.Wait()
+	if err := s.Record(t.Context(), agentbus.Digest{1}, agentbus.CallRecord{TurnKey: agentbus.TurnKey{Agent: "poison"}}); err != nil {
+		t.Error(err) // it is queued; that it cannot be written is logged
+	}
+	if calls, err := s.Calls(t.Context(), "run_a"); err != nil || len(calls) != 36 {
+		t.Errorf("%d calls, %v", len(calls), err)
+	}
+}
+
+// A caller who leaves while the writer is busy gets its context's error; what
+// it had queued is committed.
+func TestWhatIsQueuedIsCommitted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := opened(t, dir)
+	defer closed(t, s)
+	release := hold(t, dir)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Reserve(ctx, request("run_a", 0, "x")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	release()
+	if calls, err := s.Calls(t.Context(), "run_a"); err != nil || len(calls) != 1 {
+		t.Errorf("%v, %v", calls, err)
+	}
+}
+
+// P12: repeats of one refusal that wait cost no room; only a full queue makes
+// its writer wait, until its context ends.
+func TestRepeatsTakeNoRoom(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := opened(t, dir)
+	defer closed(t, s)
+	refused := func(ctx context.Context, n int) error {
+		return s.Record(ctx, agentbus.Digest{byte(n), byte(n >> 8)}, agentbus.CallRecord{TurnKey: agentbus.TurnKey{Run: "run_a"}, State: agentbus.CallRefused})
+	}
+	release := hold(t, dir)
+	accepted := 0
+	for range 20_000 {
+		if err := refused(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		accepted++
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	distinct, err := 0, error(nil)
+	for err == nil {
+		distinct++
+		if err = refused(ctx, distinct); err == nil {
+			accepted++
+		}
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a full queue answers %v", err)
+	}
+	release()
+	calls, err := s.Calls(t.Context(), "run_a")
+	total := 0
+	for _, c := range calls {
+		total += 1 + c.Repeats
+	}
+	if err != nil || total != accepted || len(calls) > 4096 {
+		t.Errorf("%d records count %d refusals, %d were accepted: %v", len(calls), total, accepted, err)
+	}
+}
+
+// A full disk answers store_unavailable and says so; once there is room the
+// store goes on.
+func TestAFullDiskIsSurvived(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
+		t.Skipf("a small file system cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s := opened(t, dir)
+	defer closed(t, s)
+	acknowledged := fill(t, s)
+	key, refused := agentbus.Digest{1}, agentbus.CallRecord{TurnKey: agentbus.TurnKey{Run: "run_b"}, State: agentbus.CallRefused}
+	for range 3 {
+		if err := s.Record(t.Context(), key, refused); err != nil {
+			t.Error(err)
+		}
+		if err := s.Check(t.Context()); agentbus.CodeOf(err) != agentbus.CodeStoreUnavailable {
+			t.Errorf("check on a full disk: %v", err)
+		}
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=16m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	calls, err := s.Calls(t.Context(), "run_a")
+	if err != nil || len(calls) < acknowledged {
+		t.Errorf("%d acknowledged, %d there: %v", acknowledged, len(calls), err)
+	}
+	// What nobody waited for is kept until it can be written.
+	if calls, err := s.Calls(t.Context(), "run_b"); err != nil || len(calls) != 1 || calls[0].Repeats != 2 {
+		t.Errorf("refusals: %+v, %v", calls, err)
+	}
+}
+
+// fill writes until the disk is full.
+func fill(t *testing.T, s *sqlite.Store) (acknowledged int) {
+	t.Helper()
+	for n := 0; ; n++ {
+		r := request("run_a", n, strings.Repeat("x", 20_000))
+		if _, err := s.Reserve(t.Context(), r); err != nil {
+			if agentbus.CodeOf(err) != agentbus.CodeStoreUnavailable || !strings.Contains(err.Error(), "disk is full") {
+				t.Errorf("on a full disk: %v", err)
+			}
+			for range 1000 { // to the last page
+				if s.Check(t.Context()) != nil {
+					break
+				}
+			}
+			return n
+		}
+	}
+}
+
+// Listing runs walks an index, however many runs there are.
+func TestRunsAreListedAlongAnIndex(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	closed(t, opened(t, dir))
+	db := beside(t, dir)
+	defer closed(t, db)
+	for _, query := range sqlite.HotQueries {
+		plan := explain(t, db, query)
+		if strings.Contains(plan, "SCAN calls") && !strings.Contains(plan, "INDEX") || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("%s\n%s", query, plan)
+		}
+	}
+}
+
+func explain(t *testing.T, db *sql.DB, query string) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, 1, 2, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var plan strings.Builder
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			t.Fatal(err)
+		}
+		plan.WriteString(detail + "\n")
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return plan.String()
+}

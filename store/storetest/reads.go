@@ -1,0 +1,198 @@
+package storetest
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+var keys = map[string]func(*place){
+	"AKeyIsFoundByItsHashUntilRevoked": aKeyIsFoundByItsHashUntilRevoked,
+	"KeysOfAPrincipalAreRevokedAtOnce": keysOfAPrincipalAreRevokedAtOnce,
+}
+
+var reads = map[string]func(*place){
+	"AnUnknownRunIsEmpty":                  anUnknownRunIsEmpty,
+	"RunsAreListedNewestFirst":             runsAreListedNewestFirst,
+	"ASummaryPutsJournalAndLedgerTogether": aSummaryPutsJournalAndLedgerTogether,
+	"ExecutionsOfARunComeTopLevelFirst":    executionsOfARunComeTopLevelFirst,
+}
+
+func aKeyIsFoundByItsHashUntilRevoked(p *place) { // G4
+	t := p.t
+	want := agentbus.APIKey{
+		Handle: "ab_1234", Hash: agentbus.Digest{1}, Created: began,
+		Principal: agentbus.Principal{ID: "service:" + difficult, Role: agentbus.PrincipalAdmin, InterAgent: true},
+	}
+	ok(t, "create", p.CreateKey(t.Context(), want))
+	refused(t, "create twice", p.CreateKey(t.Context(), want), agentbus.CodeInvalidRequest)
+	p.reopen()
+	got, found, err := p.KeyByHash(t.Context(), want.Hash)
+	ok(t, "look up", err)
+	if same(t, "key", got, want); !found {
+		t.Errorf("the key is not found")
+	}
+	if _, found, err := p.KeyByHash(t.Context(), agentbus.Digest{2}); err != nil || found {
+		t.Errorf("an unknown key: %v, %v", found, err)
+	}
+	for _, want := range []int{1, 0} {
+		n, err := p.RevokeKey(t.Context(), "ab_1234")
+		ok(t, "revoke", err)
+		same(t, "revoked", n, want)
+	}
+	if got, found, err := p.KeyByHash(t.Context(), want.Hash); err != nil || found || got != (agentbus.APIKey{}) {
+		t.Errorf("a revoked key: %v, %v, %v", got, found, err)
+	}
+	all, err := p.Keys(t.Context())
+	ok(t, "keys", err)
+	if len(all) != 1 || all[0].Revoked.IsZero() {
+		t.Errorf("keys: %+v", all)
+	}
+}
+
+func keysOfAPrincipalAreRevokedAtOnce(p *place) { // G4
+	t := p.t
+	for i := range 3 {
+		k := agentbus.APIKey{
+			Handle: "ab_" + strconv.Itoa(i), Hash: agentbus.Digest{byte(i)}, Created: began.Add(time.Duration(-i)),
+			Principal: agentbus.Principal{ID: "alice", Role: agentbus.PrincipalUser},
+		}
+		if i == 2 {
+			k.Principal.ID, k.Created = "bob", began.Add(-time.Hour)
+		}
+		ok(t, "create", p.CreateKey(t.Context(), k))
+	}
+	n, err := p.RevokeKey(t.Context(), "alice")
+	ok(t, "revoke", err)
+	same(t, "revoked", n, 2)
+	all, err := p.Keys(t.Context())
+	ok(t, "keys", err)
+	if len(all) != 3 || all[0].Principal.ID != "bob" || !all[0].Revoked.IsZero() {
+		t.Errorf("keys, oldest first: %+v", all)
+	}
+}
+
+func anUnknownRunIsEmpty(p *place) {
+	t := p.t
+	calls, err := p.Calls(t.Context(), "run_x")
+	if err != nil || len(calls) != 0 {
+		t.Errorf("calls: %v, %v", calls, err)
+	}
+	loops, err := p.Executions(t.Context(), "run_x")
+	if err != nil || len(loops) != 0 {
+		t.Errorf("executions: %v, %v", loops, err)
+	}
+	sums, err := p.RunSummaries(t.Context(), 10, "")
+	if err != nil || len(sums) != 0 {
+		t.Errorf("summaries: %v, %v", sums, err)
+	}
+	if sums, err = p.RunSummaries(t.Context(), 10, "run_x"); err != nil || len(sums) != 0 {
+		t.Errorf("summaries before an unknown run: %v, %v", sums, err)
+	}
+}
+
+func runsAreListedNewestFirst(p *place) {
+	t := p.t
+	const n = 12
+	for i := range n { // a third in the journal only, a third in the ledger only, a third in both
+		id := "run_" + strconv.Itoa(i%4) + strconv.Itoa(i)
+		at := began.Add(time.Duration(i/2) * time.Minute) // two at a time
+		e, r := execution(agentbus.ExecutionID(id)), reservation(agentbus.RunID(id), 1)
+		e.Began, r.Call.Began = at, at
+		if i%3 == 2 { // the call comes after the execution, or before it
+			r.Call.Began = at.Add(time.Hour)
+			if i%2 == 1 {
+				e.Began, r.Call.Began = r.Call.Began, e.Began
+			}
+		}
+		if i%3 != 0 {
+			_, err := p.Open(t.Context(), e, agentbus.Claim{Owner: "host:1", TTL: time.Hour})
+			ok(t, "open", err)
+			nested := execution(agentbus.ExecutionID(id + "_nested"))
+			nested.Run, nested.Parent, nested.Began = e.Run, "x", e.Began.Add(time.Minute)
+			_, err = p.Open(t.Context(), nested, agentbus.Claim{Owner: "host:1", TTL: time.Hour})
+			ok(t, "open", err)
+		}
+		if i%3 != 1 {
+			reserve(t, p, r)
+			r2 := reservation(agentbus.RunID(id), 2)
+			r2.Call.Began = at.Add(time.Hour * 24)
+			reserve(t, p, r2)
+		}
+	}
+	whole, err := p.RunSummaries(t.Context(), 100, "")
+	ok(t, "summaries", err)
+	same(t, "runs", len(whole), n)
+	seen := map[agentbus.RunID]bool{}
+	for i, s := range whole {
+		seen[s.Run] = true
+		if i > 0 && s.Began.After(whole[i-1].Began) {
+			t.Errorf("%s began %v, after %s before it", s.Run, s.Began, whole[i-1].Run)
+		}
+	}
+	same(t, "distinct runs", len(seen), n)
+	var pages []agentbus.RunSummary
+	for before := agentbus.RunID(""); ; {
+		page, err := p.RunSummaries(t.Context(), 5, before)
+		ok(t, "summaries", err)
+		if len(page) == 0 {
+			break
+		}
+		pages = append(pages, page...)
+		before = page[len(page)-1].Run
+	}
+	same(t, "by pages", pages, whole)
+}
+
+func aSummaryPutsJournalAndLedgerTogether(p *place) { // G26
+	t := p.t
+	e := opened(t, p, "run_a")
+	ok(t, "finish", p.Finish(t.Context(), done(begin(t, p, turn(e, 0)), "x"), nil))
+	call := reserve(t, p, reservation("run_a", 0))
+	ok(t, "settle", p.Settle(t.Context(), settlement(call, "x")))
+	expectOutcome(t, p, reservation("run_a", 0), agentbus.OutcomeSettled)
+	deep := reservation("run_a", 1)
+	deep.Call.Depth = 3
+	reserve(t, p, deep)
+	key, c := refusedCall(2)
+	c.Depth, c.Ended = 4, began.Add(time.Hour)
+	ok(t, "record", p.Record(t.Context(), key, c))
+	ok(t, "record", p.Record(t.Context(), key, c))
+	key, c = refusedCall(3)
+	c.State = agentbus.CallPassed
+	ok(t, "record", p.Record(t.Context(), key, c))
+	_, err := p.Calls(t.Context(), "run_a") // behind everything recorded
+	ok(t, "calls", err)
+	halt := agentbus.Halt{Kind: agentbus.HaltBudget, Spent: 3, Limit: 2}
+	ok(t, "halt", p.Halt(t.Context(), e.Lease, halt))
+	got, err := p.RunSummaries(t.Context(), 10, "")
+	ok(t, "summaries", err)
+	same(t, "summaries", got, []agentbus.RunSummary{{
+		Run: "run_a", State: agentbus.RunPaused, Conversation: "review", Halt: &halt, Payer: "user:zoë",
+		Turns: 1, Calls: 2, Replays: 1, Refusals: 2, MaxDepth: 4, Cost: 4_000, Began: began, Last: began.Add(time.Hour),
+	}})
+}
+
+func executionsOfARunComeTopLevelFirst(p *place) {
+	t := p.t
+	for i, id := range []agentbus.ExecutionID{"run_3", "run_2", "run_a"} {
+		e := execution(id)
+		e.Run, e.Began = "run_a", began.Add(-time.Duration(i)*time.Minute)
+		if id != "run_a" {
+			e.Parent = "run_a.t0.root"
+		} else {
+			e.Began = began.Add(time.Hour)
+		}
+		_, err := p.Open(t.Context(), e, agentbus.Claim{Owner: "host:1", TTL: time.Hour})
+		ok(t, "open", err)
+	}
+	all, err := p.Executions(t.Context(), "run_a")
+	ok(t, "executions", err)
+	var ids []agentbus.ExecutionID
+	for _, e := range all {
+		ids = append(ids, e.ID)
+		same(t, "execution", e, stored(t, p, e.ID))
+	}
+	same(t, "order", ids, []agentbus.ExecutionID{"run_a", "run_2", "run_3"})
+}

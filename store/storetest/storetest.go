@@ -1,0 +1,109 @@
+// Package storetest holds the promises of a store as tests. Every store passes
+// the same ones; what a name says in a test is what callers may rely on.
+package storetest
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A Store is everything a store does. Who uses one declares the few methods it
+// wants for itself; the methods are documented on package sqlite's Store.
+type Store interface {
+	Journal
+	Runs
+	Ledger
+	Keys
+	Reads
+	InstallKey() []byte
+	Check(ctx context.Context) error
+	Close() error
+}
+
+// Journal is what a driver writes its turns to (R14).
+type Journal interface {
+	Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, error)
+	Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error
+	Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error]
+}
+
+// Runs hands out the leases of executions (R17).
+type Runs interface {
+	Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error)
+	Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) (agentbus.Lease, error)
+	Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error
+}
+
+// Ledger is what a gateway reserves, settles and records calls in (G20).
+type Ledger interface {
+	Reserve(ctx context.Context, r agentbus.Reservation) (agentbus.Reserved, error)
+	Append(ctx context.Context, id int64, attempt int, frames []byte) error
+	Settle(ctx context.Context, s agentbus.Settlement) error
+	Void(ctx context.Context, v agentbus.Voiding) error
+	Replayed(ctx context.Context, id int64) error
+	Record(ctx context.Context, key agentbus.Digest, c agentbus.CallRecord) error
+}
+
+// Keys keeps the API keys (G4).
+type Keys interface {
+	CreateKey(ctx context.Context, k agentbus.APIKey) error
+	Keys(ctx context.Context) ([]agentbus.APIKey, error)
+	RevokeKey(ctx context.Context, handleOrPrincipalID string) (n int, err error)
+	KeyByHash(ctx context.Context, hash agentbus.Digest) (key agentbus.APIKey, found bool, err error)
+}
+
+// Reads is what pages and commands show.
+type Reads interface {
+	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
+	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
+	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
+	Execution(ctx context.Context, id agentbus.ExecutionID) (agentbus.Execution, bool, error)
+	Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error]
+}
+
+// Run checks every promise against the stores that open opens, each in a
+// subtest of its own with a store of its own. open opens the store that lives
+// in dir and makes it when there is none: the same dir after Close is the same
+// store again. Run closes what it opened.
+func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
+	t.Helper()
+	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads} {
+		for _, name := range slices.Sorted(maps.Keys(promises)) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				p := &place{t: t, dir: t.TempDir(), open: open}
+				p.Store = open(t, p.dir)
+				t.Cleanup(func() {
+					if err := p.Close(); err != nil {
+						t.Errorf("close: %v", err)
+					}
+				})
+				promises[name](p)
+			})
+		}
+	}
+}
+
+// A place is one promise's store, and how to open it again.
+type place struct {
+	Store
+	t    *testing.T
+	dir  string
+	open func(t *testing.T, dir string) Store
+}
+
+// reopen closes the store and opens it again.
+func (p *place) reopen() {
+	t := p.t
+	t.Helper()
+	if err := p.Close(); err != nil {
+		t.Fatalf("close: %v", err)
+	}
+	p.Store = p.open(t, p.dir)
+}
