@@ -45,7 +45,7 @@ func newAgent(t *testing.T, name string) *agent {
 		n := len(a.seen)
 		a.mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"%s %d"},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}`, name, n)
+		_, _ = fmt.Fprintf(w, `{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"%s %d"},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}`, name, n)
 	}))
 	t.Cleanup(a.Close)
 	return a
@@ -286,7 +286,7 @@ func ask(client *http.Client, url string) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	var body struct{ Choices []any }
 	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || len(body.Choices) != 1 || resp.StatusCode != http.StatusOK {
 		return errors.Join(err, fmt.Errorf("status %d, %d choices", resp.StatusCode, len(body.Choices)))
