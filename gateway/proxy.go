@@ -248,7 +248,8 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, x *exchange, err 
 // void frees the key of an attempt that failed (G20).
 func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.Usage, unbilled agentbus.Micros) {
 	e := agentbus.AsError(why)
-	x.record.Code, x.record.Message, x.record.Status = e.Code, e.Message, e.Code.Status()
+	message := x.redact(e.Message) // it may hold words of the agent
+	x.record.Code, x.record.Message, x.record.Status = e.Code, message, e.Code.Status()
 	if e.Status != 0 { // the agent's own answer passes as it is
 		x.record.Status = e.Status
 	}
@@ -257,14 +258,14 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 		cause = x.redact(e.Err.Error())
 	}
 	g.log.LogAttrs(ctx, slog.LevelWarn, "attempt failed", slog.String("request_id", x.requestID), slog.String("run", string(x.lineage.Run)),
-		slog.String("turn", string(x.lineage.Turn)), slog.String("code", string(e.Code)), slog.String("error", x.redact(e.Message)), slog.String("cause", cause))
+		slog.String("turn", string(x.lineage.Turn)), slog.String("code", string(e.Code)), slog.String("error", message), slog.String("cause", cause))
 	if x.flight == nil {
 		return
 	}
 	x.record.State, x.record.Usage, x.record.Unbilled = agentbus.CallVoided, u, unbilled
 	x.flight.change(func() { x.flight.call.State = agentbus.CallVoided })
 	err := g.cfg.Ledger.Void(context.WithoutCancel(ctx), agentbus.Voiding{
-		ID: x.record.ID, Attempt: x.attempt, Status: x.record.Status, Code: e.Code, Message: e.Message,
+		ID: x.record.ID, Attempt: x.attempt, Status: x.record.Status, Code: e.Code, Message: message,
 		Usage: u, Unbilled: unbilled, Ended: time.Now(),
 	})
 	if err != nil { // the key frees itself when this process is gone, or with the next attempt
