@@ -310,6 +310,7 @@ func (b *bus) open(method, path, body string, headers ...string) (*http.Response
 	if err != nil {
 		return nil, err
 	}
+	r.Header.Set("TE", "trailers") // or the cost of a stream is not told
 	if body == "" {
 		r.Body = http.NoBody
 	}

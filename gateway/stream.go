@@ -25,7 +25,9 @@ func (a *answer) passStream() {
 	kept := a.kept()
 	x.flight.head(http.StatusOK, kept)
 	a.head(http.StatusOK, kept)
-	_ = a.write(nil) // the head, as soon as it is known; it never fails for a call
+	if here, ok := a.resp.Body.(interface{ Buffered() int }); !ok || here.Buffered() == 0 {
+		_ = a.write(nil) // the head as soon as it is known, unless events came with it; it never fails for a call
+	}
 	a.storedAt = x.began
 	t := tap{dialect: x.dialect, redact: x.redact}
 	held, err := a.readStream(&t)
@@ -52,12 +54,11 @@ func (a *answer) passStream() {
 	}
 }
 
-// takesTrailers reports whether who sent h can read a trailer behind a stream.
-// Every HTTP/1.1 client must be able to (RFC 9112, section 7.1.2). The load
-// generator that we measure with cannot, unless it asks for one (RFC 9110,
-// section 10.1.4): it takes the trailer for the next answer.
+// takesTrailers reports whether who sent h reads trailers: it says so (RFC 9110,
+// section 6.5.1), or it negotiates codings, as whole HTTP libraries do. A small
+// client that does neither may take a trailer for the next answer.
 func takesTrailers(h http.Header) bool {
-	return !strings.HasPrefix(h.Get("User-Agent"), "agentbus-bench") || strings.Contains(strings.ToLower(h.Get("Te")), "trailers")
+	return len(h["Accept-Encoding"]) > 0 || strings.Contains(strings.ToLower(strings.Join(h["Te"], ",")), "trailers")
 }
 
 // errEnded stops reading a stream that has told its end.

@@ -39,6 +39,7 @@ type Direct struct {
 }
 
 const (
+	directRead      = 8 << 10  // what one read of an answer takes
 	maxDirectBody   = 16 << 10 // fits the buffers of any socket
 	maxDirectHeader = 1 << 20  // bytes of an answer's head
 )
@@ -165,7 +166,7 @@ func (d *Direct) connect(ctx context.Context, addr string) (*directConn, error) 
 		return nil, err //nolint:wrapcheck // it names the address
 	}
 	c := &directConn{Conn: conn}
-	c.r, c.w = bufio.NewReader(c), bufio.NewWriter(conn)
+	c.r, c.w = bufio.NewReaderSize(c, directRead), bufio.NewWriter(conn)
 	return c, nil
 }
 
@@ -295,6 +296,14 @@ func (b *directBody) Read(p []byte) (int, error) {
 		err = b.err
 	}
 	return n, err
+}
+
+// Buffered returns how much of the answer is here already.
+func (b *directBody) Buffered() int {
+	if b.conn == nil {
+		return 0
+	}
+	return b.conn.r.Buffered()
 }
 
 // Close ends the answer. One that was not read to its end takes its connection
