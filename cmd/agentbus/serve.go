@@ -52,7 +52,9 @@ func (v *serveVerb) Run(ctx context.Context, a *app) error {
 		level = slog.LevelWarn
 	}
 	a.tune()
-	log := slog.New(slog.NewJSONHandler(a.stderr, &slog.HandlerOptions{Level: level}))
+	calm, stop := newCalmLog(ctx, a.stderr, level)
+	defer stop()
+	log := slog.New(calm)
 	s, err := a.open(ctx, c, log)
 	if err != nil {
 		return err

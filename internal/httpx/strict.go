@@ -140,7 +140,7 @@ func (c *strictConn) fill() error {
 	return err // as it is: the server looks at its type
 }
 
-const firstRead = 4096
+const firstRead = 2048 // most heads fit
 
 // scan decides how much of buf may be handed out.
 func (c *strictConn) scan() {
