@@ -29,10 +29,10 @@ type answer struct {
 	callerUp bool // the caller has gone: what is left is for the ledger
 
 	// Of a stream that is a call:
-	total    int64  // bytes passed on
-	pending  []byte // those of them that are not stored yet
-	appended bool   // some are
-	storedAt time.Time
+	total     int64     // bytes passed on
+	pending   []byte    // those of them that are not stored yet
+	heldSince time.Time // when the first of these came
+	appended  bool      // some are stored
 }
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 6<<10); return &b }}

@@ -28,7 +28,6 @@ func (a *answer) passStream() {
 	if here, ok := a.resp.Body.(interface{ Buffered() int }); !ok || here.Buffered() == 0 {
 		_ = a.write(nil) // the head as soon as it is known, unless events came with it; it never fails for a call
 	}
-	a.storedAt = x.began
 	t := tap{dialect: x.dialect, redact: x.redact}
 	held, err := a.readStream(&t)
 	if err == nil {
@@ -99,16 +98,19 @@ func (a *answer) take(b []byte) error {
 			a.pending = nil // nothing of it is kept
 			return nil
 		}
+		if len(a.pending) == 0 {
+			a.heldSince = time.Now()
+		}
 		a.pending = append(a.pending, b...)
 	}
-	if len(a.pending) == 0 || len(a.pending) < batchBytes && time.Since(a.storedAt) < batchTime {
+	if len(a.pending) == 0 || len(a.pending) < batchBytes && time.Since(a.heldSince) < batchTime {
 		return nil
 	}
 	x := a.exchange
 	if err := a.gateway.cfg.Ledger.Append(context.WithoutCancel(a.r.Context()), x.record.ID, x.attempt, a.pending); err != nil {
 		return err
 	}
-	a.pending, a.appended, a.storedAt = a.pending[:0], true, time.Now()
+	a.pending, a.appended = a.pending[:0], true
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"time"
 
 	"github.com/agentbus/agentbus"
 )
@@ -78,7 +79,7 @@ func (s *Store) commit(ctx context.Context) {
 				batch = s.drain(append(batch, t))
 			}
 		case <-s.notes.bell:
-			batch = s.drain(batch)
+			batch, open = s.linger(batch)
 		}
 		noted := s.notes.take() // after the tasks: everything noted before one of them entered is committed with it
 		if noted != nil {
@@ -94,6 +95,25 @@ func (s *Store) commit(ctx context.Context) {
 		default:
 			s.notes.release(noted)
 		}
+	}
+}
+
+// noteDelay is how long notes that nobody waits for gather, so that a storm of
+// refusals costs a commit now and then, not one after the other.
+const noteDelay = 20 * time.Millisecond
+
+// linger waits for a task, or until the notes have gathered, whichever is first.
+func (s *Store) linger(batch []*task) (_ []*task, open bool) {
+	gathered := time.NewTimer(noteDelay)
+	defer gathered.Stop()
+	select {
+	case t, ok := <-s.queue:
+		if !ok {
+			return batch, false
+		}
+		return s.drain(append(batch, t)), true
+	case <-gathered.C:
+		return batch, true
 	}
 }
 
