@@ -38,7 +38,7 @@ type answer struct {
 	storedAt time.Time
 }
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
+var buffers = sync.Pool{New: func() any { b := make([]byte, 8<<10); return &b }}
 
 // pass settles or voids the call and passes the answer on.
 func (a *answer) pass() {
