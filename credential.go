@@ -56,6 +56,19 @@ func (c Credential) Token() (Credential, bool) {
 	return NewCredential(token), true
 }
 
+// Redact returns s with every occurrence of the credential, or of its token, as
+// [redacted]: for what another party said (P19).
+func (c Credential) Redact(s string) string {
+	if c.IsZero() {
+		return s
+	}
+	s = strings.ReplaceAll(s, c.plain(), redacted)
+	if token, ok := c.Token(); ok {
+		s = strings.ReplaceAll(s, token.plain(), redacted)
+	}
+	return s
+}
+
 // Fingerprint identifies the credential without telling it: the first 32 hex
 // digits of its HMAC-SHA-256 under the install key (P19).
 func (c Credential) Fingerprint(installKey []byte) string {

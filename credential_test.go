@@ -217,3 +217,24 @@ func TestCredentialFingerprint(t *testing.T) {
 		t.Error("two credentials have one fingerprint")
 	}
 }
+
+// TestRedact: P19, what another party said is cleared of the credential and of
+// its token.
+func TestRedact(t *testing.T) {
+	t.Parallel()
+	c := agentbus.NewCredential(canary)
+	for said, want := range map[string]string{
+		"no":                             "no",
+		"bad key: " + canary + "!":       "bad key: [redacted]!",
+		"bad key " + canary[7:]:          "bad key [redacted]",
+		canary + canary[7:]:              "[redacted][redacted]",
+		strings.ToUpper(canary) + " and": strings.ToUpper(canary) + " and",
+	} {
+		if got := c.Redact(said); got != want {
+			t.Errorf("Redact(%q) = %q, want %q", said, got, want)
+		}
+	}
+	if got := (agentbus.Credential{}).Redact("a"); got != "a" {
+		t.Errorf("no credential redacts to %q", got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -152,7 +153,7 @@ func loop(bus agentbus.Backend) agentbus.Backend {
 			if e.Code.Retryable() || e.Code == agentbus.CodeInternal {
 				return agentbus.Chunk{}, err
 			}
-			reply.Text = "I was stopped below depth " + fmt.Sprint(c.Lineage.Depth) + " with " + string(e.Code)
+			reply.Text = "I was stopped below depth " + strconv.Itoa(c.Lineage.Depth) + " with " + string(e.Code)
 		}
 		return agentbus.Chunk{Text: reply.Text, Usage: usage(c, reply.Text), Model: "builtin", Finish: "stop"}, nil
 	})

@@ -3,171 +3,153 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
-	"strings"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/sse"
 )
 
-// convert gives the caller the form it asked for when the agent answered a
-// chat completion in the other one: a stream for a whole answer, or the reverse
-// (G15). An answer that is not JSON is a broken one. Any other dialect passes
-// as it is.
-func (a *answer) convert(body []byte, sse bool, kept http.Header) ([]byte, error) {
+// convert gives the caller the form it asked for when the agent answered in the
+// other one: a stream for a whole answer, or the reverse (G15). Beside what is
+// sent it returns the JSON object in which the agent tells its usage. An answer
+// that is not one is a broken one. Any other dialect passes as it is.
+func (a *answer) convert(body []byte, asStream bool, kept http.Header) (sent, told []byte, err error) {
 	x := a.exchange
 	if x.dialect == dialectOther {
-		return body, nil
+		return body, body, nil
 	}
-	var err error
-	if sse { // pass took it for a whole answer, so none was asked for
+	if asStream { // pass took it for a whole answer, so none was asked for
 		if body, err = x.whole(body); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		kept["Content-Type"] = []string{"application/json"}
 		x.note("converted:stream")
 	}
 	if !json.Valid(body) || !gjson.ParseBytes(body).IsObject() {
-		return nil, &agentbus.Error{
-			Code: agentbus.CodeAgentUnavailable, Message: "the agent's answer is not a JSON object",
-			Explain: &agentbus.Explain{Rule: "G15", Observed: plain(kept.Get("Content-Type"), 64), Next: "check that the agent's url is the base of an OpenAI-compatible API, such as http://host/v1"},
-		}
+		return nil, nil, a.noObject(kept)
 	}
-	if x.peek.stream && x.dialect == dialectChat && !isErrorBody(body) {
-		body = toStream(body)
-		kept["Content-Type"] = []string{"text/event-stream"}
-		x.note("converted:whole")
+	if !x.peek.stream || isErrorBody(body) {
+		return body, body, nil
 	}
-	return body, nil
+	switch {
+	case x.dialect == dialectResponses:
+		sent = responseEvent(body)
+	case gjson.GetBytes(body, "choices").IsArray():
+		sent = toStream(body)
+	default:
+		return nil, nil, a.noObject(kept)
+	}
+	kept["Content-Type"] = []string{"text/event-stream"}
+	x.note("converted:whole")
+	return sent, body, nil
+}
+
+func (a *answer) noObject(kept http.Header) error {
+	return &agentbus.Error{
+		Code: agentbus.CodeAgentUnavailable, Message: "the agent's answer is not one of its API: a JSON object, or a stream where one was asked for",
+		Explain: &agentbus.Explain{Rule: "G15", Observed: plain(kept.Get("Content-Type"), 64), Next: "check that the agent's url is the base of an OpenAI-compatible API, such as http://host/v1"},
+	}
 }
 
 // whole puts the answer to a request that asked for no stream together from the
 // stream it got.
 func (x *exchange) whole(stream []byte) ([]byte, error) {
-	t := tap{dialect: x.dialect}
-	var events [][]byte
-	for block := range bytes.SplitSeq(append(normalLines(stream), '\n'), []byte("\n\n")) {
-		t.feed(append(block, "\n\n"...))
-		if data := eventData(block); data != nil {
-			events = append(events, data)
-		}
-	}
+	t := tap{dialect: x.dialect, redact: x.redact}
+	t.feed(stream)
 	if err := t.close(); err != nil {
 		return nil, err
 	}
+	var sum any
+	last := []byte(nil)
+	for r := sse.NewReader(bytes.NewReader(stream), len(stream)); ; {
+		e, err := r.Next()
+		if e.Data == nil && err != nil {
+			break
+		}
+		if x.dialect == dialectResponses {
+			if v := gjson.GetBytes(e.Data, "response"); v.IsObject() {
+				last = []byte(v.Raw) // that of the last event is whole
+			}
+			continue
+		}
+		if chunk, ok := decode(e.Data).(map[string]any); ok {
+			sum = accumulate("", sum, chunk)
+		}
+	}
 	if x.dialect == dialectResponses {
-		return []byte(gjson.GetBytes(t.usage, "response").Raw), nil // the last event holds the whole response
+		return last, nil
 	}
-	return fold(events), nil
+	return completionOf(sum), nil
 }
 
-func normalLines(b []byte) []byte {
-	return bytes.ReplaceAll(bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
+// decode reads JSON without changing its numbers; nil when it is none.
+func decode(data []byte) (v any) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	if d.Decode(&v) != nil {
+		return nil
+	}
+	return v
 }
 
-func eventData(block []byte) []byte {
-	var data []byte
-	for line := range bytes.SplitSeq(block, []byte("\n")) {
-		if v, ok := bytes.CutPrefix(line, dataField); ok {
-			if data != nil {
-				data = append(data, '\n')
-			}
-			data = append(data, bytes.TrimPrefix(v, []byte(" "))...)
-		}
-	}
-	return data
-}
-
-// fold makes one chat completion of its chunks.
-func fold(events [][]byte) []byte {
-	var content strings.Builder
-	finish, usage, calls := any(nil), any(nil), map[int64]map[string]any{}
-	out := map[string]any{"object": "chat.completion"}
-	for _, e := range events {
-		v := gjson.ParseBytes(e)
-		for _, k := range [...]string{"id", "created", "model"} {
-			if f := v.Get(k); f.Exists() && out[k] == nil {
-				out[k] = f.Value()
-			}
-		}
-		if u := v.Get("usage"); u.IsObject() {
-			usage = u.Value()
-		}
-		choice := v.Get("choices.0")
-		content.WriteString(choice.Get("delta.content").String())
-		if f := choice.Get("finish_reason"); f.Type == gjson.String {
-			finish = f.Str
-		}
-		choice.Get("delta.tool_calls").ForEach(func(_, part gjson.Result) bool {
-			foldToolCall(calls, part)
-			return true
-		})
-	}
-	message := map[string]any{"role": "assistant", "content": content.String()}
-	if len(calls) > 0 {
-		list := make([]any, 0, len(calls))
-		for i := int64(0); len(list) < len(calls) && i < 1024; i++ {
-			if c, ok := calls[i]; ok {
-				list = append(list, c)
-			}
-		}
-		message["tool_calls"] = list
-	}
-	out["choices"] = []any{map[string]any{"index": 0, "message": message, "finish_reason": finish}}
-	if usage != nil {
-		out["usage"] = usage
-	}
-	b, _ := json.Marshal(out) // of values that came from JSON
-	return b
-}
-
-func foldToolCall(calls map[int64]map[string]any, part gjson.Result) {
-	i := part.Get("index").Int()
-	c, ok := calls[i]
-	if !ok {
-		c = map[string]any{"type": "function", "function": map[string]any{"name": "", "arguments": ""}}
-		calls[i] = c
-	}
-	if id := part.Get("id"); id.Exists() {
-		c["id"] = id.Str
-	}
-	f, _ := c["function"].(map[string]any)
-	for _, k := range [...]string{"name", "arguments"} {
-		so, _ := f[k].(string)
-		f[k] = so + part.Get("function."+k).String()
-	}
-}
-
-// toStream makes a stream of a whole chat completion: one chunk with the
-// message, one with the end and the usage.
+// toStream makes a stream of a whole chat completion: a chunk with the message
+// of each choice, one with its end, the last of them with the usage.
 func toStream(body []byte) []byte {
-	v := gjson.ParseBytes(body)
-	head := map[string]any{"object": "chat.completion.chunk"}
-	for _, k := range [...]string{"id", "created", "model"} {
-		head[k] = v.Get(k).Value()
-	}
+	head, _ := decode(body).(map[string]any)
+	choices, _ := head["choices"].([]any)
+	usage := head["usage"]
+	delete(head, "usage")
+	head["object"] = "chat.completion.chunk"
 	var b bytes.Buffer
-	chunk := func(delta, finish any, usage gjson.Result) {
-		head["choices"] = []any{map[string]any{"index": 0, "delta": delta, "finish_reason": finish}}
-		if usage.IsObject() {
-			head["usage"] = usage.Value()
-		}
+	write := func(choice map[string]any) {
+		head["choices"] = []any{choice}
 		data, _ := json.Marshal(head) // of values that came from JSON
 		b.WriteString("data: ")
 		b.Write(data)
 		b.WriteString("\n\n")
 	}
-	delta, _ := v.Get("choices.0.message").Value().(map[string]any)
-	if calls, ok := delta["tool_calls"].([]any); ok {
-		for i, c := range calls {
-			if c, ok := c.(map[string]any); ok {
-				c["index"] = i
-			}
+	for i, c := range choices {
+		choice, _ := c.(map[string]any)
+		finish := choice["finish_reason"]
+		begun := map[string]any{"index": i}
+		maps.Copy(begun, choice)
+		begun["delta"], begun["finish_reason"] = numbered(choice["message"]), nil
+		delete(begun, "message")
+		write(begun)
+		if i == len(choices)-1 && usage != nil {
+			head["usage"] = usage
+		}
+		write(map[string]any{"index": begun["index"], "delta": map[string]any{}, "finish_reason": finish})
+	}
+	b.WriteString("data: [DONE]\n\n")
+	return b.Bytes()
+}
+
+// numbered gives the tool calls of a message the index that those of a delta have.
+func numbered(message any) any {
+	m, _ := message.(map[string]any)
+	calls, _ := m["tool_calls"].([]any)
+	for i, c := range calls {
+		if c, ok := c.(map[string]any); ok {
+			c["index"] = i
 		}
 	}
-	chunk(delta, nil, gjson.Result{})
-	chunk(map[string]any{}, v.Get("choices.0.finish_reason").Value(), v.Get("usage"))
-	b.WriteString("data: [DONE]\n\n")
+	return message
+}
+
+// responseEvent makes a stream of a whole response: the event that ends every
+// stream of responses, and holds all of it.
+func responseEvent(body []byte) []byte {
+	kind := "response.completed"
+	if gjson.GetBytes(body, "status").Str == "incomplete" {
+		kind = "response.incomplete"
+	}
+	var b bytes.Buffer
+	b.WriteString("event: " + kind + "\ndata: {\"type\":\"" + kind + "\",\"sequence_number\":0,\"response\":")
+	_ = json.Compact(&b, body) // it is valid JSON; one line
+	b.WriteString("}\n\n")
 	return b.Bytes()
 }

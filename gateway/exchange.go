@@ -88,6 +88,16 @@ func newExchange(r *http.Request) *exchange {
 
 func (x *exchange) note(s string) { x.notes = append(x.notes, s) }
 
+// redact takes the credentials of the call out of what an agent said, before it
+// is stored or logged as ours (P19).
+func (x *exchange) redact(s string) string {
+	s = x.auth.Redact(x.lineage.Auth.Redact(s))
+	if x.target != nil {
+		s = x.target.Authorization.Redact(s)
+	}
+	return s
+}
+
 // echo sets the headers that stand on every answer.
 func (x *exchange) echo(h http.Header) {
 	h["X-Request-Id"] = []string{x.requestID}
@@ -102,17 +112,22 @@ func (x *exchange) echo(h http.Header) {
 // refuse ends the request with one of our own errors. What goes into the record
 // is the code and the message that the caller reads.
 func (x *exchange) refuse(w http.ResponseWriter, err error) {
-	e := agentbus.AsError(err)
-	x.record.Code, x.record.Message, x.record.Status = e.Code, e.Message, e.Code.Status()
-	if x.record.State == "" {
-		x.record.State = agentbus.CallRefused
-	}
+	x.end(err)
 	x.echo(w.Header())
 	if x.attempt > 0 {
 		w.Header()["X-Agentbus-Attempts"] = []string{strconv.Itoa(x.attempt)}
 	}
 	x.wrote = true
 	httpx.WriteError(w, x.lineage, err)
+}
+
+// end records what one of our own errors made of the request.
+func (x *exchange) end(err error) {
+	e := agentbus.AsError(err)
+	x.record.Code, x.record.Message, x.record.Status = e.Code, e.Message, e.Code.Status()
+	if x.record.State == "" {
+		x.record.State = agentbus.CallRefused
+	}
 }
 
 // key returns the ledger's key of the call (G20), and for a call whose turn id

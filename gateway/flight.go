@@ -99,23 +99,11 @@ func (fs *flights) join(key, digest agentbus.Digest) (f *flight, leads bool) {
 	return f, true
 }
 
-func (fs *flights) leave(key agentbus.Digest, f *flight) {
+// leave ends the flight of key, which the caller leads.
+func (fs *flights) leave(key agentbus.Digest) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if fs.byKey[key] == f {
-		delete(fs.byKey, key)
-	}
-}
-
-// rename moves a flight that its leader found to be another call. A flight that
-// stands under the new key already keeps its place: the ledger decides then.
-func (fs *flights) rename(old, key agentbus.Digest, f *flight) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	delete(fs.byKey, old)
-	if _, taken := fs.byKey[key]; !taken {
-		fs.byKey[key] = f
-	}
+	delete(fs.byKey, key)
 }
 
 func (fs *flights) began(f *flight, cancel context.CancelCauseFunc) {

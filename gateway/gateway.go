@@ -10,6 +10,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -101,6 +102,7 @@ type Gateway struct {
 	cfg     Config
 	stages  []Stage
 	mux     *http.ServeMux
+	call    http.Handler // all stages
 	flights flights
 	slots   chan struct{} // one for each call that goes on without its caller
 
@@ -197,11 +199,9 @@ func (g *Gateway) chain(last string, h http.Handler) http.Handler {
 
 // routes builds the public surface (section 1 of the gateway's rules).
 func (g *Gateway) routes() {
-	call := g.chain("proxy", nil)
-	g.mux.Handle("POST /v1/chat/completions", call)
-	g.mux.Handle("POST /v1/responses", call)
-	g.mux.Handle("/agents/{name}/{path...}", call)
-	g.mux.Handle("/agents/{name}", call)
+	g.call = g.chain("proxy", nil)
+	g.mux.Handle("POST /v1/chat/completions", g.call)
+	g.mux.Handle("POST /v1/responses", g.call)
 	list := g.chain("identify", http.HandlerFunc(g.listModels))
 	g.mux.Handle("GET /v1/models", list)
 	g.mux.Handle("GET /v1/models/{id...}", g.chain("identify", http.HandlerFunc(g.showModel)))
@@ -218,8 +218,19 @@ func (g *Gateway) routes() {
 	})
 }
 
-// ServeHTTP serves the public surface.
-func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }
+// ServeHTTP serves the public surface. A path below /agents is the agent's to
+// understand: a ServeMux would redirect one that looks untidy to it, such as
+// a//b.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.EscapedPath(), agentsPrefix) {
+		g.call.ServeHTTP(w, r)
+		return
+	}
+	g.mux.ServeHTTP(w, r)
+}
+
+// agentsPrefix is where the agents' own APIs begin: /agents/{name}/{path…}.
+const agentsPrefix = "/agents/"
 
 // Drain refuses new requests from now on, and makes the gateway not ready.
 func (g *Gateway) Drain() { g.draining.Store(true) }

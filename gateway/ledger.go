@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -31,60 +33,76 @@ func (g *Gateway) ledger(next http.Handler) http.Handler {
 			return
 		}
 		key, mint := x.key(idempotencyKey)
-		digest := digestOf(r.Method, x.path, r.URL.RawQuery, x.body)
-		x.record.Digest = digest
-		f, leads := g.flights.join(key, digest)
-		if !leads && f.digest != digest && g.cfg.ExecuteMismatch {
-			key = mismatched(x, key, digest)
-			f, leads = g.flights.join(key, digest)
+		x.record.Digest = digestOf(r.Method, x.path, r.URL.RawQuery, x.body)
+		mismatch := g.once(w, r, x, next, agentbus.Reservation{Key: key, MintTurn: mint})
+		if mismatch && g.cfg.ExecuteMismatch { // a call of its own, with a key of its own
+			x.note("turn_reused")
+			key = sha256.Sum256(append(key[:], x.record.Digest[:]...))
+			mismatch = g.once(w, r, x, next, agentbus.Reservation{Key: key, MintTurn: mint})
 		}
-		if !leads {
-			g.attach(w, r, x, f)
-			return
+		if mismatch {
+			x.refuse(w, errTurnMismatch)
 		}
-		g.lead(w, r, x, next, agentbus.Reservation{Key: key, MintTurn: mint}, f)
 	})
 }
 
+// once executes the call, or answers it from memory or from the execution in
+// flight. It answers nothing when the key turns out to stand for another request.
+func (g *Gateway) once(w http.ResponseWriter, r *http.Request, x *exchange, next http.Handler, want agentbus.Reservation) (mismatch bool) {
+	f, leads := g.flights.join(want.Key, x.record.Digest)
+	switch {
+	case leads:
+		return g.lead(w, r, x, next, want, f)
+	case f.digest != x.record.Digest:
+		return true
+	}
+	return g.attach(w, r, x, f)
+}
+
 // lead reserves the call and executes it, or answers it from memory.
-func (g *Gateway) lead(w http.ResponseWriter, r *http.Request, x *exchange, next http.Handler, want agentbus.Reservation, f *flight) {
+func (g *Gateway) lead(w http.ResponseWriter, r *http.Request, x *exchange, next http.Handler, want agentbus.Reservation, f *flight) (mismatch bool) {
 	err := errLeaderGone // what duplicates read when the lines below panic
-	defer func() {
+	defer func() {       //nolint:contextcheck // what is written here is written for a caller that has left, too
+		if x.record.State == agentbus.CallExecuting { // they did: nothing else leaves a call so
+			g.void(r.Context(), x, errPanicked, agentbus.Usage{}, 0)
+		}
 		if x.failed != nil {
 			err = x.failed
 		}
-		g.flights.leave(want.Key, f)
+		g.flights.leave(want.Key)
 		f.end(err)
 	}()
-	x.flight = f
-	got, reserveErr := g.reserve(r.Context(), x, &want, f)
+	got, reserveErr := g.reserve(r.Context(), x, want)
 	if reserveErr != nil {
 		err = reserveErr
 		x.refuse(w, err)
-		return
+		return false
 	}
 	f.change(func() { f.call = got.Call })
+	if got.Outcome != agentbus.OutcomeMismatch {
+		x.ownIDs(got.Call)
+	}
 	switch got.Outcome {
 	case agentbus.OutcomeExecute:
-		x.record, x.attempt = got.Call, got.Call.Attempts
+		x.record, x.attempt, x.flight = got.Call, got.Call.Attempts, f
 		x.record.State = agentbus.CallExecuting
-		x.lineage.Run, x.lineage.Turn = got.Call.Run, got.Call.TurnKey.ID
 		next.ServeHTTP(w, r)
 		err = nil
 	case agentbus.OutcomeSettled:
 		f.change(func() { f.status, f.header, f.body = got.Reply.Status, got.Reply.Header, got.Reply.Body })
 		err = nil
-		x.replay(w, got.Call, "hit", got.Reply)
+		x.replayHead(w, got.Call, "hit", got.Reply.Status, got.Reply.Header)
+		_ = g.send(w, got.Reply.Body) // a caller that left may ask again
 	case agentbus.OutcomeExpired:
 		err = errReplyExpired
 		x.refuse(w, err)
 	case agentbus.OutcomeMismatch:
-		err = errTurnMismatch
-		x.refuse(w, err)
+		err, mismatch = errTurnMismatch, true
 	case agentbus.OutcomeInFlight:
 		err = errElsewhere
 		x.refuse(w, err)
 	}
+	return mismatch
 }
 
 var (
@@ -107,8 +125,10 @@ var (
 )
 
 // reserve asks the ledger, and takes over what a dead process left executing
-// (G24). A call that another living process executes is waited for.
-func (g *Gateway) reserve(ctx context.Context, x *exchange, want *agentbus.Reservation, f *flight) (agentbus.Reserved, error) {
+// (G24). A call that another living process executes is waited for. A caller that
+// leaves while the ledger writes does not undo it: there may be duplicates that
+// wait for this call, and it goes on for the retry (G14).
+func (g *Gateway) reserve(ctx context.Context, x *exchange, want agentbus.Reservation) (agentbus.Reserved, error) {
 	x.fill()
 	want.Call = x.record
 	want.Call.Owner, want.Call.State = g.cfg.Owner, ""
@@ -116,17 +136,11 @@ func (g *Gateway) reserve(ctx context.Context, x *exchange, want *agentbus.Reser
 		want.Call.TurnKey.ID = ""
 	}
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		got, err := g.cfg.Ledger.Reserve(ctx, *want)
+		got, err := g.cfg.Ledger.Reserve(context.WithoutCancel(ctx), want)
 		if err != nil {
 			return got, err
 		}
 		switch {
-		case got.Outcome == agentbus.OutcomeMismatch && g.cfg.ExecuteMismatch:
-			old := want.Key
-			want.Key = mismatched(x, want.Key, f.digest)
-			want.Call.Notes = x.notes
-			g.flights.rename(old, want.Key, f)
-			continue
 		case got.Outcome != agentbus.OutcomeInFlight:
 			return got, nil
 		case got.Call.Owner == g.cfg.Owner || !g.cfg.Alive(got.Call.Owner):
@@ -139,13 +153,6 @@ func (g *Gateway) reserve(ctx context.Context, x *exchange, want *agentbus.Reser
 		case <-time.After(wait):
 		}
 	}
-}
-
-// mismatched gives a turn that came again with another request a key of its own
-// (ledger.on_mismatch: execute).
-func mismatched(x *exchange, key, digest agentbus.Digest) agentbus.Digest {
-	x.note("turn_reused")
-	return sha256.Sum256(append(key[:], digest[:]...))
 }
 
 func readIdempotencyKey(h http.Header) (string, error) {
@@ -175,43 +182,55 @@ func digestOf(method, path, query string, body []byte) (d agentbus.Digest) {
 
 // attach waits for the call in flight and gives its answer to a duplicate: for
 // a stream the frames so far, then the live ones (G22).
-func (g *Gateway) attach(w http.ResponseWriter, r *http.Request, x *exchange, f *flight) {
-	if f.digest != x.record.Digest {
-		x.refuse(w, errTurnMismatch)
-		return
-	}
+func (g *Gateway) attach(w http.ResponseWriter, r *http.Request, x *exchange, f *flight) (mismatch bool) {
 	sent, began := 0, false
 	for {
 		v := f.view(sent)
 		if !began && v.readable() {
 			began = true
+			x.ownIDs(v.call)
 			x.replayHead(w, v.call, "attached", v.status, v.header)
 		}
-		if began && len(v.body) > 0 {
-			n, err := w.Write(v.body)
-			if sent += n; err != nil {
-				return // this caller left; the call goes on
+		if began {
+			if g.send(w, v.body) != nil {
+				return false // this caller left; the call goes on
 			}
-			_ = http.NewResponseController(w).Flush() // a writer that cannot flush does not buffer
+			sent += len(v.body)
 		}
 		switch {
-		case began && (v.over || v.err != nil):
-			panic(http.ErrAbortHandler) //nolint:forbidigo // the answer broke off; its copy must not look whole
+		case began && v.err != nil:
+			x.cut(v.err)
+		case began && v.over:
+			x.cut(errReplyExpired)
 		case began && v.ended:
+			x.record.State = v.call.State
 			g.countReplay(r.Context(), x, v.call)
-			return
-		case v.err != nil:
-			x.refuse(w, v.err)
-			return
-		case v.over || v.ended:
-			x.refuse(w, errReplyExpired)
-			return
+			return false
+		case v.err == errTurnMismatch: //nolint:errorlint // the one that lead ends a flight with
+			return true
+		case v.err != nil, v.over, v.ended:
+			x.ownIDs(v.call)
+			x.refuse(w, cmp.Or(v.err, error(errReplyExpired)))
+			return false
 		}
 		select {
 		case <-v.change:
 		case <-r.Context().Done():
-			return
+			return false
 		}
+	}
+}
+
+// cut ends an answer that broke off, so that it does not look whole.
+func (x *exchange) cut(err error) {
+	x.end(err)
+	panic(http.ErrAbortHandler) //nolint:forbidigo // the server cuts the connection
+}
+
+// ownIDs gives a duplicate the ids that were first minted (P7).
+func (x *exchange) ownIDs(call agentbus.CallRecord) {
+	if call.Run != "" {
+		x.lineage.Run, x.lineage.Turn = call.Run, call.TurnKey.ID
 	}
 }
 
@@ -227,27 +246,18 @@ func (g *Gateway) countReplay(ctx context.Context, x *exchange, call agentbus.Ca
 	}
 }
 
-// replay answers from memory: the same status and body, to the byte, amount 0
-// (G23).
-func (x *exchange) replay(w http.ResponseWriter, call agentbus.CallRecord, how string, reply *agentbus.StoredReply) {
-	x.replayHead(w, call, how, reply.Status, reply.Header)
-	_, _ = w.Write(reply.Body) // a caller that left may ask again
-}
-
+// replayHead begins an answer from memory: the same status, amount 0 (G23).
 func (x *exchange) replayHead(w http.ResponseWriter, call agentbus.CallRecord, how string, status int, header http.Header) {
 	x.record.State, x.record.Status, x.record.Attempts = call.State, status, call.Attempts
-	x.lineage.Run, x.lineage.Turn = call.Run, call.TurnKey.ID // those first minted (P7)
 	h := w.Header()
-	for k, v := range header {
-		h[k] = v
-	}
+	maps.Copy(h, header)
 	x.echo(h)
 	h["X-Request-Id"] = []string{call.RequestID} // the one that was executed
 	h["X-Agentbus-Replay"] = []string{how}
 	h["X-Agentbus-Attempts"] = []string{strconv.Itoa(max(call.Attempts, 1))}
 	h["X-Agentbus-Cost-Usd"] = []string{agentbus.Micros(0).USD()}
 	if call.State == agentbus.CallSettled {
-		h["X-Agentbus-Turn-Cost-Usd"] = []string{call.Cost.USD()}
+		h["X-Agentbus-Turn-Cost-Usd"] = []string{x.target.turnCost(&call).USD()}
 	}
 	x.wrote = true
 	w.WriteHeader(status)

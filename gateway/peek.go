@@ -71,7 +71,7 @@ func (p *peek) set(f int, body []byte, at, over int) error {
 }
 
 // withModel returns body with its model replaced, and every other byte as it came.
-func (p peek) withModel(body []byte, model string) []byte {
+func (p *peek) withModel(body []byte, model string) []byte {
 	if p.over == 0 || model == "" {
 		return body
 	}

@@ -17,9 +17,9 @@ func TestPeek(t *testing.T) {
 		stream bool
 		bad    bool
 	}{
-		`{"model":"a","stream":true}`:            {"a", true, false},
-		` { "stream" : false , "model" : "a" } `: {"a", false, false},
-		`{}`:                                     {},
+		`{"model":"a","stream":true}`:                    {"a", true, false},
+		"\t{ \"stream\" : false , \"model\" : \"a\" }\n": {"a", false, false},
+		`{}`: {},
 		`{"messages":[{"model":"x","stream":true}],"model":"a"}`:  {"a", false, false},
 		`{"x":"}\"{","model":"a"}`:                                {"a", false, false},
 		`{"x":[1,[2,{"y":"]"}]],"n":-1.5e3,"b":null,"model":"a"}`: {"a", false, false},

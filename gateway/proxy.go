@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,23 +28,16 @@ var (
 func (g *Gateway) proxy(http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
-		if x.target.plaintext() && (!x.lineage.Auth.IsZero() || !x.target.Authorization.IsZero() || x.target.Passthrough) {
-			g.fail(w, r, x, &agentbus.Error{
-				Code: agentbus.CodeForbidden, Message: "the credential of this call may not cross the network in the clear to agent " + x.target.Name,
-				Explain: &agentbus.Explain{Rule: "P24", Next: "give the agent an https URL, or set allow_plaintext: true on it"},
-			})
-			return
-		}
 		ctx, cancel, release := g.callContext(r, x)
 		defer release()
-		resp, err := g.roundTrip(ctx, x, r)
+		resp, err := g.roundTrip(ctx, x, r) //nolint:contextcheck // a call outlives its caller (G14)
 		if err != nil {
-			g.fail(w, r, x, transportError(ctx, err))
+			g.fail(w, r, x, transportError(ctx, err)) //nolint:contextcheck // as above
 			return
 		}
-		defer resp.Body.Close()
+		defer func() { _ = resp.Body.Close() }()
 		a := &answer{gateway: g, exchange: x, w: w, r: r, ctx: ctx, cancel: cancel, resp: resp}
-		a.pass()
+		a.pass() //nolint:contextcheck // as above
 	})
 }
 
@@ -86,12 +80,12 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 
 // roundTrip sends the request. A connection that turned out to be closed before
 // any of the body was read from us is tried once more: the agent cannot have
-// executed it (G13).
+// executed it (G13). A request without a body tells nothing of that.
 func (g *Gateway) roundTrip(ctx context.Context, x *exchange, r *http.Request) (*http.Response, error) {
 	for again := false; ; again = true {
 		body := &upload{r: bytes.NewReader(x.bodyOut())}
 		resp, err := x.target.Transport.RoundTrip(g.outbound(ctx, x, r, body))
-		if err == nil || again || body.read.Load() || ctx.Err() != nil {
+		if err == nil || again || body.read.Load() || body.r.Size() == 0 || ctx.Err() != nil {
 			return resp, err
 		}
 	}
@@ -115,6 +109,7 @@ func (u *upload) WriteTo(w io.Writer) (int64, error) {
 	return u.r.WriteTo(w)
 }
 
+// Close does nothing: the bytes are the exchange's.
 func (u *upload) Close() error { return nil }
 
 func (x *exchange) bodyOut() []byte {
@@ -131,8 +126,10 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, bo
 	u := x.target.at(x.path, r.URL.RawQuery)
 	h := make(http.Header, len(r.Header)+8)
 	copyEndToEnd(h, r.Header)
-	for _, name := range [...]string{"Authorization", "Accept-Encoding", "Idempotency-Key", "Cookie", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-		delete(h, name)
+	for name := range h {
+		if notForwarded[name] || strings.HasPrefix(name, "X-Forwarded-") {
+			delete(h, name)
+		}
 	}
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // the transport would add its own
@@ -191,6 +188,14 @@ func (x *exchange) forwardedFor(h http.Header, r *http.Request) {
 	h["Via"] = append(h["Via"], "1.1 agentbus")
 }
 
+// notForwarded are the headers of a request that end here: credentials (P22),
+// what Go's transport takes for leave to send a POST twice, encodings that could
+// not be read (G11), and what a caller says of the way it came (G12).
+var notForwarded = map[string]bool{
+	"Authorization": true, "Cookie": true, "Idempotency-Key": true, "X-Idempotency-Key": true, "Accept-Encoding": true,
+	"Forwarded": true, "X-Real-Ip": true,
+}
+
 // hopByHop are the headers of one connection (RFC 9110, section 7.6.1).
 var hopByHop = map[string]bool{
 	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true, "Proxy-Authenticate": true,
@@ -203,7 +208,7 @@ var hopByHop = map[string]bool{
 func copyEndToEnd(dst, src http.Header) {
 	for k, v := range src {
 		if !hopByHop[k] && !agentbus.IsProtocolHeader(k) {
-			dst[k] = v[:len(v):len(v)]
+			dst[k] = slices.Clip(v)
 		}
 	}
 	for _, list := range src["Connection"] {
@@ -243,14 +248,24 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, x *exchange, err 
 // void frees the key of an attempt that failed (G20).
 func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.Usage, unbilled agentbus.Micros) {
 	e := agentbus.AsError(why)
+	message := x.redact(e.Message) // it may hold words of the agent
+	x.record.Code, x.record.Message, x.record.Status = e.Code, message, e.Code.Status()
+	if e.Status != 0 { // the agent's own answer passes as it is
+		x.record.Status = e.Status
+	}
+	cause := ""
+	if e.Err != nil {
+		cause = x.redact(e.Err.Error())
+	}
 	g.log.LogAttrs(ctx, slog.LevelWarn, "attempt failed", slog.String("request_id", x.requestID), slog.String("run", string(x.lineage.Run)),
-		slog.String("turn", string(x.lineage.Turn)), slog.String("code", string(e.Code)), slog.Any("error", why))
+		slog.String("turn", string(x.lineage.Turn)), slog.String("code", string(e.Code)), slog.String("error", message), slog.String("cause", cause))
 	if x.flight == nil {
 		return
 	}
-	x.record.State = agentbus.CallVoided
+	x.record.State, x.record.Usage, x.record.Unbilled = agentbus.CallVoided, u, unbilled
+	x.flight.change(func() { x.flight.call.State = agentbus.CallVoided })
 	err := g.cfg.Ledger.Void(context.WithoutCancel(ctx), agentbus.Voiding{
-		ID: x.record.ID, Attempt: x.attempt, Status: e.Code.Status(), Code: e.Code, Message: e.Message,
+		ID: x.record.ID, Attempt: x.attempt, Status: x.record.Status, Code: e.Code, Message: message,
 		Usage: u, Unbilled: unbilled, Ended: time.Now(),
 	})
 	if err != nil { // the key frees itself when this process is gone, or with the next attempt

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -88,9 +89,7 @@ func NewTable(targets []*Target, aliases map[string]*Target) *Table {
 		t.byName["bridge/"+a.Kind+"/"+a.Name] = a
 		t.byName["agent/"+a.Name] = a
 	}
-	for name, a := range aliases {
-		t.byName[name] = a
-	}
+	maps.Copy(t.byName, aliases)
 	for _, a := range targets {
 		t.byName[a.Name] = a
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -20,32 +21,37 @@ func (g *Gateway) recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := newExchange(r)
 		r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
-		defer func() {
-			switch p := recover(); {
-			case p == nil:
+		defer func() { //nolint:contextcheck // the exchange goes down with the request, not its context alone
+			switch p := recover(); p {
+			case nil:
 				return
-			case p == http.ErrAbortHandler: //nolint:errorlint // a sentinel that is panicked with, never wrapped
+			case http.ErrAbortHandler:
 				panic(p) //nolint:forbidigo // the server cuts the answer off, which is what it is for
 			default:
 				g.log.LogAttrs(r.Context(), slog.LevelError, "panic", slog.String("request_id", x.requestID),
-					slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+					slog.String("panic", x.redact(fmt.Sprint(p))), slog.String("stack", string(debug.Stack())))
 			}
 			if x.wrote {
 				panic(http.ErrAbortHandler) //nolint:forbidigo // as above
 			}
-			x.refuse(w, &agentbus.Error{Code: agentbus.CodeInternal, Message: "the bus failed; its operator finds the cause in the log under this request id"})
+			x.refuse(w, errPanicked)
 		}()
 		next.ServeHTTP(w, r)
 	})
 }
+
+var errPanicked = &agentbus.Error{Code: agentbus.CodeInternal, Message: "the bus failed; its operator finds the cause in the log under this request id"}
 
 // record writes the access log, one line a call (G32), and keeps what executed
 // nothing: refusals, and requests that are no calls. An unauthenticated request
 // leaves no entry (G2).
 func (g *Gateway) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeOf(r)
-		defer func() {
+		x, returned := exchangeOf(r), false
+		defer func() { //nolint:contextcheck // a record outlives its caller
+			if !returned && x.record.Code == "" {
+				x.end(errPanicked) // recover, around this stage, answers so
+			}
 			x.fill()
 			x.record.Ended = time.Now()
 			state := x.record.State
@@ -58,6 +64,7 @@ func (g *Gateway) record(next http.Handler) http.Handler {
 			g.access(r, x)
 		}()
 		next.ServeHTTP(w, r)
+		returned = true
 	})
 }
 
@@ -65,9 +72,9 @@ func (g *Gateway) record(next http.Handler) http.Handler {
 // id the bus minted is never the same turn twice.
 func (g *Gateway) recordKey(x *exchange) agentbus.Digest {
 	if x.minted || x.record.State != agentbus.CallRefused {
-		return x.record.TurnKey.Hash("record", x.requestID)
+		return x.record.Hash("record", x.requestID)
 	}
-	return x.record.TurnKey.Hash("refusal", string(x.record.Code), strconv.Itoa(x.lineage.Depth), strconv.Itoa(g.cfg.MaxDepth))
+	return x.record.Hash("refusal", string(x.record.Code), strconv.Itoa(x.lineage.Depth), strconv.Itoa(g.cfg.MaxDepth))
 }
 
 func (g *Gateway) access(r *http.Request, x *exchange) {
@@ -115,7 +122,8 @@ func (g *Gateway) limits(next http.Handler) http.Handler {
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	rc := http.NewResponseController(w)
 	timed := rc.SetReadDeadline(time.Now().Add(g.cfg.BodyTimeout)) == nil // an in-memory caller has none
-	body := make([]byte, 0, max(r.ContentLength, 0)+512)                  // room for ReadAll's last, empty read
+	// Room for the last, empty read too; but a length that is only claimed takes no more than this.
+	body := make([]byte, 0, min(max(r.ContentLength, 0), 64<<10)+512)
 	for {
 		n, err := r.Body.Read(body[len(body):cap(body)])
 		if body = body[:len(body)+n]; int64(len(body)) > g.cfg.MaxBody {
@@ -229,6 +237,7 @@ func (g *Gateway) payer(next http.Handler) http.Handler {
 				Explain: &agentbus.Explain{Rule: "P20", Next: "leave " + agentbus.HeaderForwardedAuthorization + " out, or ask the operator for inter_agent: true on your key"},
 			}
 			x.payer = agentbus.Payer(x.caller.ID) // the refusal is the caller's
+			_ = g.findTarget(r, x)                // so that the record names it
 		default:
 			x.note("forwarded_authorization_ignored")
 			x.payer, x.lineage.Auth = agentbus.Payer(x.caller.ID), x.auth
@@ -256,88 +265,6 @@ func (g *Gateway) payForwarded(ctx context.Context, x *exchange) error {
 	}
 	x.payer = agentbus.Payer(p.ID)
 	return nil
-}
-
-// route finds the agent (G1): by the path below /agents, else by the model in
-// the body.
-func (g *Gateway) route(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeOf(r)
-		if err := g.findTarget(r, x); err != nil {
-			x.refuse(w, err)
-			return
-		}
-		if x.minted && x.lineage.Run == "" {
-			x.lineage.Run = agentbus.NewRunID()
-			x.lineage.Turn = x.lineage.Run.Turn(0, agentbus.Speaker(x.target.Name))
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func (g *Gateway) findTarget(r *http.Request, x *exchange) error {
-	name := r.PathValue("name")
-	if name == "" {
-		x.path, x.dialect = strings.TrimPrefix(r.URL.Path, "/v1"), dialectChat
-		if x.path == "/responses" {
-			x.dialect = dialectResponses
-		}
-	} else {
-		if x.record.Agent = name; r.Header.Get("Upgrade") != "" && !strings.EqualFold(r.Header.Get("Upgrade"), "h2c") {
-			return &agentbus.Error{
-				Code: agentbus.CodeInvalidRequest, Message: "connections are not upgraded on agent routes",
-				Explain: &agentbus.Explain{Rule: "G12", Next: "send the request without Upgrade"},
-			}
-		}
-		_, rest, slash := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/agents/"), "/")
-		if slash {
-			x.path = "/" + rest
-		}
-		x.dialect = dialectOf(r.Method, x.path)
-	}
-	if x.dialect != dialectOther {
-		var err error
-		if x.peek, err = peekBody(x.body); err != nil {
-			return err
-		}
-	}
-	if name == "" {
-		if name = x.peek.model; name == "" {
-			return invalidRequest("the body names no model", `send the name of an agent as "model"`)
-		}
-	}
-	target, ok := g.cfg.Router.Route(name)
-	if !ok {
-		return g.agentNotFound(name)
-	}
-	x.target = target
-	return nil
-}
-
-func dialectOf(method, path string) dialect {
-	switch {
-	case method != http.MethodPost:
-	case strings.HasSuffix(path, "/chat/completions"):
-		return dialectChat
-	case strings.HasSuffix(path, "/responses"):
-		return dialectResponses
-	}
-	return dialectOther
-}
-
-func (g *Gateway) agentNotFound(name string) error {
-	var names []string
-	for _, t := range g.cfg.Router.Targets() {
-		names = append(names, t.Name)
-	}
-	if len(name) > 64 {
-		name = name[:64] + "…"
-	}
-	return &agentbus.Error{
-		Code:    agentbus.CodeAgentNotFound,
-		Message: "there is no agent " + strconv.Quote(strings.ReplaceAll(strings.ToValidUTF8(name, "?"), "@", "(at)")) + "; you may call: " + strings.Join(names, ", "),
-		Explain: &agentbus.Explain{Rule: "G1", Supported: names, Next: "name one of these agents, or one of their aliases"},
-	}
 }
 
 // depth refuses a call at or above the limit (P10), before any upstream work

@@ -20,16 +20,17 @@ const maxTapped = 1 << 20
 // comments, and bytes cut anywhere.
 type tap struct {
 	dialect dialect
-	line    []byte // the line so far
-	event   []byte // the data of the event so far
-	some    bool   // the event has data
-	cr      bool   // the last byte was a CR: an LF belongs to it
-	begun   bool   // past a BOM
-	events  int    // with data
-	usage   []byte // the last event that told a usage
-	failure string // the error that the agent told under status 200
-	done    bool   // the event that ends a stream of this dialect was seen
-	ended   bool   // and so was the blank line behind it
+	redact  func(string) string // takes credentials out of the agent's words; nil: nothing to take out
+	line    []byte              // the line so far
+	event   []byte              // the data of the event so far
+	some    bool                // the event has data
+	cr      bool                // the last byte was a CR: an LF belongs to it
+	begun   bool                // past a BOM
+	events  int                 // with data
+	usage   []byte              // the last event that told a usage
+	failure string              // the error that the agent told under status 200
+	done    bool                // the event that ends a stream of this dialect was seen
+	ended   bool                // and so was the blank line behind it
 }
 
 // feed takes the next bytes. It returns where in b the event that ends the
@@ -72,6 +73,9 @@ func (t *tap) keep(b []byte) {
 
 // ending reports whether the line so far is the end of a chat's stream.
 func (t *tap) ending() bool {
+	if len(t.line) > len("data: [DONE]") {
+		return false
+	}
 	data, ok := bytes.CutPrefix(t.line, dataField)
 	return ok && t.dialect == dialectChat && !t.some && bytes.Equal(bytes.TrimPrefix(data, []byte(" ")), doneMark)
 }
@@ -146,6 +150,9 @@ func (t *tap) fail(e gjson.Result) {
 	message := e.Get("message").String()
 	if message == "" {
 		message = e.String()
+	}
+	if t.redact != nil {
+		message = t.redact(message)
 	}
 	t.failure = "the agent reported an error in its stream: " + plain(message, 200)
 }

@@ -33,7 +33,7 @@ func TestTap(t *testing.T) {
 		"no final blank line": {withUse + "data: [DONE]\n", dialectChat, use, ""},
 		"no final line end":   {withUse + "data: [DONE]", dialectChat, use, ""},
 		"data over lines":     {"data: {\"choices\":[],\"usage\":\ndata: {\"prompt_tokens\":12,\"completion_tokens\":7,\ndata: \"prompt_tokens_details\":{\"cached_tokens\":3}}}\n\n" + doneEnd, dialectChat, use, ""},
-		"usage null":          {strings.Replace(chunk, `}]}`, `}],"usage":null}`, 1) + withUse + strings.Replace(doneEnd, "x", "x", 1), dialectChat, use, ""},
+		"usage null":          {strings.Replace(chunk, `}]}`, `}],"usage":null}`, 1) + withUse + doneEnd, dialectChat, use, ""},
 		"no usage":            {chunk + doneEnd, dialectChat, agentbus.Usage{}, ""},
 		"cut":                 {chunk + withUse, dialectChat, use, "before its last event"},
 		"cut in an event":     {chunk + `data: {"choices":[{"delta":{"con`, dialectChat, agentbus.Usage{}, "before its last event"},
@@ -95,7 +95,7 @@ func FuzzTap(f *testing.F) {
 		f.Add(s, 3)
 	}
 	f.Fuzz(func(t *testing.T, s string, piece int) {
-		if piece = piece % 64; piece < 1 {
+		if piece %= 64; piece < 1 {
 			piece = 1
 		}
 		whole, cut := tap{dialect: dialectChat}, tap{dialect: dialectChat}

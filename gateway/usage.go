@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"math"
+	"net/http"
 
 	"github.com/tidwall/gjson"
 
@@ -15,6 +16,25 @@ func (t *Target) cost(u agentbus.Usage) agentbus.Micros {
 		return max(u.Cost, 0)
 	}
 	return t.Price.Cost(u)
+}
+
+// turnCost is what a settled call came to with the calls that were made inside
+// it, where the bus knows: an agent of this process reports what its own calls
+// were charged.
+func (t *Target) turnCost(c *agentbus.CallRecord) agentbus.Micros {
+	if !t.Local || t.UsageCost {
+		return c.Cost
+	}
+	return c.Cost + max(c.Usage.Cost, 0)
+}
+
+// tellCost writes what the call was charged into a header or, with the prefix
+// of one, a trailer; and what its turn came to, when that is more.
+func (x *exchange) tellCost(h http.Header, prefix string) {
+	h[prefix+"X-Agentbus-Cost-Usd"] = []string{x.record.Cost.USD()}
+	if turn := x.target.turnCost(&x.record); turn != x.record.Cost {
+		h[prefix+"X-Agentbus-Turn-Cost-Usd"] = []string{turn.USD()}
+	}
 }
 
 // usage returns the usage that a whole answer told, or an estimate of it. An
@@ -39,7 +59,8 @@ func estimate(x *exchange, output int64) agentbus.Usage {
 }
 
 // parseUsage reads the usage object of an answer, or of the last event of a
-// stream, in the names of chat completions and of responses.
+// stream, in the names of chat completions and of responses. One that tells no
+// figure that can be one is none.
 func parseUsage(body []byte) (u agentbus.Usage, told bool) {
 	if !bytes.Contains(body, usageKey) {
 		return u, false
@@ -51,27 +72,25 @@ func parseUsage(body []byte) (u agentbus.Usage, told bool) {
 	if !v.IsObject() {
 		return u, false
 	}
+	read := func(to *int64, n gjson.Result) {
+		if n.Type == gjson.Number && n.Num >= 0 && n.Num <= math.MaxInt32 {
+			*to, told = int64(n.Num), true
+		}
+	}
 	v.ForEach(func(key, n gjson.Result) bool {
 		switch key.Str {
 		case "prompt_tokens", "input_tokens":
-			u.InputTokens = tokens(n)
+			read(&u.InputTokens, n)
 		case "completion_tokens", "output_tokens":
-			u.OutputTokens = tokens(n)
+			read(&u.OutputTokens, n)
 		case "prompt_tokens_details", "input_tokens_details":
-			u.CachedTokens = tokens(n.Get("cached_tokens"))
+			read(&u.CachedTokens, n.Get("cached_tokens"))
 		case "cost":
-			u.Cost = microsOf(n)
+			u.Cost, told = microsOf(n), told || n.Type == gjson.Number
 		}
 		return true
 	})
-	return u, true
-}
-
-func tokens(n gjson.Result) int64 {
-	if n.Type != gjson.Number || n.Num < 0 || n.Num > math.MaxInt32 {
-		return 0
-	}
-	return int64(n.Num)
+	return u, told
 }
 
 // microsOf reads an amount of dollars; more than six places round up.

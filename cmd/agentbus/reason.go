@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
-
-	"github.com/agentbus/agentbus"
 )
 
 // reasons are a log that a verb which drives a conversation reads itself: it
@@ -29,16 +27,11 @@ func (r reasons) Handle(ctx context.Context, record slog.Record) error {
 		return r.Handler.Handle(ctx, record)
 	}
 	record.Attrs(func(a slog.Attr) bool {
-		if a.Key != "error" {
-			return true
+		if a.Key == "cause" && a.Value.String() != "" {
+			why := a.Value.String()
+			r.last.Store(&why)
 		}
-		if err, ok := a.Value.Any().(error); ok {
-			if e := agentbus.AsError(err); e.Err != nil {
-				why := e.Err.Error()
-				r.last.Store(&why)
-			}
-		}
-		return false
+		return true
 	})
 	return nil
 }

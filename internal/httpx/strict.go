@@ -64,6 +64,7 @@ type strictListener struct {
 	maxHeader int
 }
 
+// Accept returns the next connection as a strict one.
 func (l strictListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -249,7 +250,7 @@ func framingOf(head []byte) (f framing, fault string) {
 		case len(name) == len("content-length") && strings.EqualFold(string(name), "content-length"):
 			lengths++
 			n, err := strconv.ParseUint(string(bytes.Trim(value, " \t")), 10, 62)
-			f.length, f.odd = int64(n), f.odd || err != nil //nolint:gosec // 62 bits
+			f.length, f.odd = int64(n), f.odd || err != nil
 		case len(name) == len("transfer-encoding") && strings.EqualFold(string(name), "transfer-encoding"):
 			codings++
 			f.chunked = strings.EqualFold(string(bytes.Trim(value, " \t")), "chunked")
@@ -289,7 +290,8 @@ func (r *chunkReader) read(b []byte) (n int, done bool) {
 			}
 			return len(b), false
 		}
-		line := append(r.line, b[n:n+i]...)
+		r.line = append(r.line, b[n:n+i]...)
+		line := r.line
 		r.line = r.line[:0]
 		n += i + 1
 		line = bytes.TrimSuffix(line, []byte("\r"))
@@ -305,7 +307,7 @@ func (r *chunkReader) read(b []byte) (n int, done bool) {
 			return len(b), false // net/http refuses it and closes the connection
 		}
 		if r.last = size == 0; !r.last {
-			r.data = int64(size) + 2 //nolint:gosec // 62 bits
+			r.data = int64(size) + 2
 		}
 	}
 	return n, false

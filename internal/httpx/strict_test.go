@@ -25,7 +25,7 @@ func strictServer(t *testing.T) string {
 	strict := httpx.Strict{MaxHeader: 8 << 10}
 	srv := &http.Server{ConnContext: strict.ConnContext, Handler: strict.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %s %q %v", r.Method, r.URL.Path, body, err)
+		_, _ = fmt.Fprintf(w, "%s %s %q %v", r.Method, r.URL.Path, body, err)
 	}))}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(strict.Listen(l)) }()
@@ -41,7 +41,7 @@ func talk(t *testing.T, addr, raw string, piece int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	for s := raw; s != ""; {
 		n := min(piece, len(s))
@@ -50,7 +50,7 @@ func talk(t *testing.T, addr, raw string, piece int) string {
 		}
 		s = s[n:]
 	}
-	_ = c.(*net.TCPConn).CloseWrite()
+	_ = c.(*net.TCPConn).CloseWrite() //nolint:errcheck // it is one
 	b, err := io.ReadAll(iotest.DataErrReader(bufio.NewReader(c)))
 	if err != nil && len(b) == 0 {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -137,66 +136,6 @@ func TestRepeatsTakeNoRoom(t *testing.T) {
 	}
 	if err != nil || total != accepted || len(calls) > 4096 {
 		t.Errorf("%d records count %d refusals, %d were accepted: %v", len(calls), total, accepted, err)
-	}
-}
-
-// A full disk answers store_unavailable and says so; once there is room the
-// store goes on.
-func TestAFullDiskIsSurvived(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skipf("a small file system cannot be mounted: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	s := opened(t, dir)
-	defer closed(t, s)
-	acknowledged := fill(t, s)
-	key, refused := agentbus.Digest{1}, agentbus.CallRecord{TurnKey: agentbus.TurnKey{Run: "run_b"}, State: agentbus.CallRefused}
-	for range 3 {
-		if err := s.Record(t.Context(), key, refused); err != nil {
-			t.Error(err)
-		}
-		if err := s.Check(t.Context()); agentbus.CodeOf(err) != agentbus.CodeStoreUnavailable {
-			t.Errorf("check on a full disk: %v", err)
-		}
-	}
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=16m"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Check(t.Context()); err != nil {
-		t.Errorf("with room again: %v", err)
-	}
-	calls, err := s.Calls(t.Context(), "run_a")
-	if err != nil || len(calls) < acknowledged {
-		t.Errorf("%d acknowledged, %d there: %v", acknowledged, len(calls), err)
-	}
-	// What nobody waited for is kept until it can be written.
-	if calls, err := s.Calls(t.Context(), "run_b"); err != nil || len(calls) != 1 || calls[0].Repeats != 2 {
-		t.Errorf("refusals: %+v, %v", calls, err)
-	}
-}
-
-// fill writes until the disk is full.
-func fill(t *testing.T, s *sqlite.Store) (acknowledged int) {
-	t.Helper()
-	for n := 0; ; n++ {
-		r := request("run_a", n, strings.Repeat("x", 20_000))
-		if _, err := s.Reserve(t.Context(), r); err != nil {
-			if agentbus.CodeOf(err) != agentbus.CodeStoreUnavailable || !strings.Contains(err.Error(), "disk is full") {
-				t.Errorf("on a full disk: %v", err)
-			}
-			for range 1000 { // to the last page
-				if s.Check(t.Context()) != nil {
-					break
-				}
-			}
-			return n
-		}
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 const maxReaders = 4
 
 func openReaders(dsn string) (*sql.DB, error) {
-	connector, err := sqlite.NewConnector(dsn + "&_query_only=1")
+	connector, err := sqlite.NewConnector(dsn + "&_pragma=cache_size(-4096)&_query_only=1")
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,201 @@
+package gateway_test
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/gateway"
+)
+
+// TestLeaderLeaves: G14 and G22, a caller that leaves while its call is being
+// reserved does not fail the duplicates that wait for it.
+func TestLeaderLeaves(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "critic", nil)
+	entered, release := make(chan struct{}, 1), make(chan struct{})
+	b := newBus(t, func(c *gateway.Config) { c.Ledger = slowLedger{c.Ledger, entered, release} }, a)
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { left <- b.leaving(ctx, ask("critic"), turn("r", "t")...) }()
+	<-entered
+	second := make(chan answer, 1)
+	go func() { second <- b.call("critic", turn("r", "t")...) }()
+	b.await("r", func([]agentbus.CallRecord) bool { return b.InFlight() == 2 })
+	leave()
+	if err := <-left; err == nil {
+		t.Error("the caller that left was answered")
+	}
+	close(release)
+	if got := <-second; got.body != completion {
+		t.Errorf("the duplicate: %v", got)
+	}
+	if n := a.executions(); n != 1 {
+		t.Errorf("%d executions, want 1", n)
+	}
+}
+
+// A slowLedger reserves when it is released.
+type slowLedger struct {
+	gateway.Ledger
+	entered, release chan struct{}
+}
+
+func (l slowLedger) Reserve(ctx context.Context, r agentbus.Reservation) (agentbus.Reserved, error) {
+	l.entered <- struct{}{}
+	select {
+	case <-l.release:
+	case <-ctx.Done():
+		return agentbus.Reserved{}, ctx.Err()
+	}
+	return l.Ledger.Reserve(ctx, r)
+}
+
+// TestCallerLeaves: G14, the call goes on to its end; the retry gets its answer.
+func TestCallerLeaves(t *testing.T) {
+	t.Parallel()
+	for _, streaming := range []bool{false, true} {
+		t.Run(strconv.FormatBool(streaming), func(t *testing.T) {
+			t.Parallel()
+			release := make(chan struct{})
+			a := newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+				if streaming {
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = io.WriteString(w, helloEvent)
+					_ = http.NewResponseController(w).Flush()
+				}
+				<-release
+				if streaming {
+					_, _ = io.WriteString(w, loEvent+usageEvent+doneEvent)
+				} else {
+					answerWith(http.StatusOK, completion)(w, r)
+				}
+			})
+			a.Price = price
+			b := newBus(t, nil, a)
+			body, want := ask("critic"), completion
+			if streaming {
+				body, want = askStream("critic"), stream
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			left := make(chan error, 1)
+			go func() { left <- b.leaving(ctx, body, turn("r", "t")...) }()
+			a.next(t)
+			leave()
+			if err := <-left; err == nil {
+				t.Error("the caller that left was answered")
+			}
+			close(release)
+			if r := b.one("r", agentbus.CallSettled); r.Cost != priced {
+				t.Errorf("recorded as %+v", r)
+			}
+			got := b.send(http.MethodPost, chatRoute, body, append(turn("r", "t"), asAlice)...)
+			if got.body != want || got.header.Get("X-Agentbus-Replay") == "" || a.executions() != 1 {
+				t.Errorf("the retry after %d executions: %v", a.executions(), got)
+			}
+		})
+	}
+}
+
+// TestCallerLeavesNoDetaching: G14, with detaching off the agent is told at once,
+// and so it is when a request that is no call loses its caller.
+func TestCallerLeavesNoDetaching(t *testing.T) {
+	t.Parallel()
+	told := make(chan struct{})
+	a := newAgent(t, "critic", func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		told <- struct{}{}
+	})
+	b := newBus(t, func(c *gateway.Config) { c.DetachMax = -1 }, a)
+	for _, method := range []string{http.MethodPost, http.MethodGet} {
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			left <- b.leavingAt(ctx, method, "/agents/critic/chat/completions", ask("critic"), turn("r", "t")...)
+		}()
+		a.next(t)
+		leave()
+		if err := <-left; err == nil {
+			t.Error("the caller that left was answered")
+		}
+		<-told
+	}
+	b.await("r", func(calls []agentbus.CallRecord) bool {
+		return len(calls) == 2 && calls[0].State == agentbus.CallVoided && calls[0].Cost == 0 && calls[1].State == agentbus.CallPassed
+	})
+}
+
+// TestDetachedAreBounded: G14, as many calls as configured go on without their
+// caller; one more is cut.
+func TestDetachedAreBounded(t *testing.T) {
+	t.Parallel()
+	release, told := make(chan struct{}), make(chan string, 2)
+	a := newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+			answerWith(http.StatusOK, completion)(w, r)
+		case <-r.Context().Done():
+			told <- r.Header.Get("x-tangle-runid")
+		}
+	})
+	b := newBus(t, func(c *gateway.Config) { c.DetachMax = 1 }, a)
+	for _, run := range []string{"r1", "r2"} {
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { left <- b.leaving(ctx, ask("critic"), turn(run, "t")...) }()
+		a.next(t)
+		leave()
+		if err := <-left; err == nil {
+			t.Error("the caller that left was answered")
+		}
+		if run == "r1" {
+			b.await(run, func([]agentbus.CallRecord) bool { return b.Detached() == 1 })
+		}
+	}
+	if got := <-told; got != "r2" {
+		t.Errorf("%s was cut, want r2", got)
+	}
+	close(release)
+	b.one("r1", agentbus.CallSettled)
+	b.one("r2", agentbus.CallVoided)
+}
+
+// TestAbort: G31, what is left when a shutdown's patience is over is cut and
+// voided.
+func TestAbort(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "critic", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	b := newBus(t, nil, a)
+	done := make(chan answer)
+	go func() { done <- b.call("critic", turn("r", "t")...) }()
+	a.next(t)
+	b.Drain()
+	b.Abort()
+	refused(t, "aborted", <-done, http.StatusServiceUnavailable, agentbus.CodeDraining)
+	b.one("r", agentbus.CallVoided)
+}
+
+// leaving makes a call as alice and gives it up when ctx ends.
+func (b *bus) leaving(ctx context.Context, body string, headers ...string) error {
+	return b.leavingAt(ctx, http.MethodPost, chatRoute, body, headers...)
+}
+
+func (b *bus) leavingAt(ctx context.Context, method, path, body string, headers ...string) error {
+	r, err := http.NewRequestWithContext(ctx, method, b.url+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	maps.Copy(r.Header, headerOf(append(headers, asAlice)))
+	resp, err := b.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}

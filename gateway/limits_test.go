@@ -1,0 +1,197 @@
+package gateway_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/gateway"
+)
+
+// TestBodySize: G3, a body of exactly the limit passes, one byte more is 413,
+// whether its length is declared or counted.
+func TestBodySize(t *testing.T) {
+	t.Parallel()
+	const limit = 200 << 10
+	a := newAgent(t, "tool", nil)
+	b := newBus(t, func(c *gateway.Config) { c.MaxBody = limit }, a)
+	for _, chunked := range []bool{false, true} {
+		for _, size := range []int{0, 1, 64 << 10, 64<<10 + 512, limit - 1, limit, limit + 1, 2 * limit} {
+			body := strings.Repeat("x", size)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+"/agents/tool/x", io.NopCloser(strings.NewReader(body)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer "+aliceKey)
+			if r.ContentLength = int64(size); chunked {
+				r.ContentLength = -1
+			}
+			resp, err := b.client.Do(r)
+			if err != nil {
+				t.Errorf("%d bytes, chunked %t: %v", size, chunked, err)
+				continue
+			}
+			said, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			got := answer{status: resp.StatusCode, header: resp.Header, body: string(said)}
+			if size > limit {
+				refused(t, strconv.Itoa(size), got, http.StatusRequestEntityTooLarge, agentbus.CodeRequestTooLarge)
+				continue
+			}
+			if got.status != http.StatusOK || a.next(t).body != body {
+				t.Errorf("%d bytes, chunked %t: %v", size, chunked, got)
+			}
+		}
+	}
+}
+
+// TestDeclaredSize: G3, what is declared over the limit is refused before any of
+// it is read.
+func TestDeclaredSize(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, nil, newAgent(t, "tool", nil))
+	for _, length := range []string{"4194305", "9223372036854775807"} {
+		got := b.raw("POST /agents/tool/x HTTP/1.1\r\nHost: bus\r\n" + asAlice + "\r\nContent-Length: " + length + "\r\n\r\n")
+		refused(t, length, got, http.StatusRequestEntityTooLarge, agentbus.CodeRequestTooLarge)
+	}
+}
+
+// TestSlowBody: G3, a body that drips is cut at its time, and the agent is not
+// called; who hangs up in it leaves nothing behind.
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "tool", nil)
+	b := newBus(t, func(c *gateway.Config) { c.BodyTimeout = 50 * time.Millisecond }, a)
+	head := "POST /agents/tool/x HTTP/1.1\r\nHost: bus\r\n" + asAlice + "\r\n"
+	for name, rest := range map[string]string{
+		"length": "Content-Length: 10\r\n\r\nabc", "chunked": "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "nothing": "Content-Length: 4194304\r\n\r\n",
+	} {
+		refused(t, name, b.raw(head+rest), http.StatusBadRequest, agentbus.CodeInvalidRequest)
+	}
+	for _, rest := range []string{"Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\nzz\r\n"} {
+		c, err := net.Dial("tcp", b.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, head+rest)
+		_ = c.Close()
+	}
+	if n := a.executions(); n != 0 {
+		t.Errorf("the agent was called %d times", n)
+	}
+	// A connection whose body came in time serves on, however long it lives.
+	c, err := net.Dial("tcp", b.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	in := bufio.NewReader(c)
+	for range 3 {
+		_, _ = io.WriteString(c, head+"Content-Length: 3\r\n\r\nabc")
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%v %v", resp, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		<-time.After(60 * time.Millisecond) // past the time of the last body
+	}
+}
+
+// TestShed: G8, above the requests it may serve at once the bus says overloaded,
+// and when to come back.
+func TestShed(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	a := newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) { <-release; answerWith(http.StatusOK, completion)(w, r) })
+	b := newBus(t, func(c *gateway.Config) { c.InFlight = 2 }, a)
+	var served sync.WaitGroup
+	for range 2 {
+		served.Go(func() {
+			if got := b.call("critic"); got.status != http.StatusOK {
+				t.Errorf("within the limit: %v", got)
+			}
+		})
+		a.next(t)
+	}
+	refused(t, "over", b.call("critic"), http.StatusServiceUnavailable, agentbus.CodeOverloaded)
+	close(release)
+	served.Wait()
+	if got := b.call("critic"); got.status != http.StatusOK {
+		t.Errorf("once there is room: %v", got)
+	}
+}
+
+// TestTimes: G3, an agent that is silent for too long, or takes too long, is
+// told to stop: 504 before an answer, a cut after it began.
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	told := make(chan struct{}, 8)
+	silent := newAgent(t, "silent", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done(); told <- struct{}{} })
+	stalls := newAgent(t, "stalls", func(w http.ResponseWriter, r *http.Request) {
+		streamWith(helloEvent)(w, r)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		told <- struct{}{}
+	})
+	drips := newAgent(t, "drips", func(w http.ResponseWriter, r *http.Request) {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		w.Header().Set("Content-Type", "text/event-stream")
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, ": drip\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-tick.C
+		}
+		told <- struct{}{}
+	})
+	b := newBus(t, func(c *gateway.Config) { c.CallTimeout, c.IdleTimeout = 400*time.Millisecond, 100*time.Millisecond }, silent, stalls, drips)
+	refused(t, "silent", b.call("silent", turn("silent", "t")...), http.StatusGatewayTimeout, agentbus.CodeDeadlineExceeded)
+	for _, name := range []string{"stalls", "drips"} {
+		got := b.stream(name, turn(name, "t")...)
+		if got.err == nil || !strings.Contains(got.body, `"code":"deadline_exceeded"`) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	refused(t, "stalls", b.call("stalls", turn("stalls2", "t")...), http.StatusGatewayTimeout, agentbus.CodeDeadlineExceeded)
+	for range 4 {
+		<-told
+	}
+	for _, run := range []string{"silent", "stalls", "drips", "stalls2"} {
+		if r := b.one(run, agentbus.CallVoided); r.Code != agentbus.CodeDeadlineExceeded || r.Cost != 0 {
+			t.Errorf("%s: recorded as %+v", run, r)
+		}
+	}
+}
+
+// TestSlowReader: G3, a caller that does not read its answer does not hold it
+// for ever; the call is settled, and the answer there for the retry.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	body := `{"choices":[],"x":"` + strings.Repeat("x", 12<<20) + `"}`
+	a := newAgent(t, "critic", answerWith(http.StatusOK, body))
+	b := newBus(t, func(c *gateway.Config) { c.IdleTimeout = 500 * time.Millisecond }, a)
+	for range 2 { // the answer, then its copy from memory
+		c, err := net.Dial("tcp", b.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		if _, err := io.WriteString(c, rawPost(chatRoute, ask("critic"), turn("r", "t")...)); err != nil {
+			t.Fatal(err)
+		}
+		b.one("r", agentbus.CallSettled)
+	}
+	b.await("r", func([]agentbus.CallRecord) bool { return b.InFlight() == 0 })
+	if got := b.call("critic", turn("r", "t")...); got.body != body {
+		t.Errorf("the retry: %d bytes, %v", len(got.body), got.err)
+	}
+}

@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/agentbus/agentbus"
+)
+
+// route finds the agent (G1): by the path below /agents, else by the model in
+// the body. A credential that may not be sent there ends the call here (P24).
+func (g *Gateway) route(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r)
+		if err := g.findTarget(r, x); err != nil {
+			x.refuse(w, err)
+			return
+		}
+		if t := x.target; t.plaintext() && (!x.lineage.Auth.IsZero() || !t.Authorization.IsZero() || t.Passthrough) {
+			x.refuse(w, &agentbus.Error{
+				Code: agentbus.CodeForbidden, Message: "the credential of this call may not cross the network in the clear to agent " + t.Name,
+				Explain: &agentbus.Explain{Rule: "P24", Next: "give the agent an https URL, or set allow_plaintext: true on it"},
+			})
+			return
+		}
+		if x.minted && x.lineage.Run == "" {
+			x.lineage.Run = agentbus.NewRunID()
+			x.lineage.Turn = x.lineage.Run.Turn(0, agentbus.Speaker(x.target.Name))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (g *Gateway) findTarget(r *http.Request, x *exchange) error {
+	name, below, err := readPath(r)
+	if x.record.Agent, x.path = name, below; err != nil {
+		return err
+	}
+	x.dialect = dialectOf(r.Method, x.path)
+	if x.dialect != dialectOther {
+		if x.peek, err = peekBody(x.body); err != nil {
+			return err
+		}
+	}
+	if !strings.HasPrefix(r.URL.EscapedPath(), agentsPrefix) {
+		if name = x.peek.model; name == "" {
+			return invalidRequest("the body names no model", `send the name of an agent as "model"`)
+		}
+	}
+	target, ok := g.cfg.Router.Route(name)
+	if !ok {
+		return g.agentNotFound(name)
+	}
+	x.target = target
+	return nil
+}
+
+// readPath returns the agent that /agents/{name}/{path…} names, and the path
+// below the agent's base, escaped as it came. On the other routes the body names
+// the agent.
+func readPath(r *http.Request) (name, below string, err error) {
+	rest, prefixed := strings.CutPrefix(r.URL.EscapedPath(), agentsPrefix)
+	if !prefixed {
+		return "", strings.TrimPrefix(r.URL.Path, "/v1"), nil
+	}
+	name, below, slash := strings.Cut(rest, "/")
+	if slash {
+		below = "/" + below
+	}
+	switch up := r.Header.Get("Upgrade"); {
+	case up != "" && !strings.EqualFold(up, "h2c"): // which a client offers, and goes on without
+		err = invalidPath("G12", "connections are not upgraded on agent routes", "send the request without Upgrade")
+	case r.Method == http.MethodTrace || r.Method == http.MethodConnect: // TRACE tells the agent's credential back
+		err = invalidPath("G12", r.Method+" is not passed on to agents", "use another method")
+	case climbs(rest):
+		err = invalidPath("G1", "the path has a segment of dots, by which it could leave the agent's API", "send the path it resolves to")
+	}
+	if plain, e := url.PathUnescape(name); e == nil {
+		name = plain
+	}
+	return name, below, err
+}
+
+// climbs reports whether a server could find . or .. among the segments of an
+// escaped path, however often it unescapes it.
+func climbs(path string) bool {
+	for range 4 {
+		for segment := range strings.FieldsFuncSeq(path, func(c rune) bool { return c == '/' || c == '\\' }) {
+			if segment, _, _ = strings.Cut(segment, ";"); segment == "." || segment == ".." {
+				return true
+			}
+		}
+		plain, err := url.PathUnescape(path)
+		if err != nil || plain == path {
+			return false
+		}
+		path = plain
+	}
+	return true // nobody escapes so often for a reason
+}
+
+func invalidPath(rule, message, next string) error {
+	return &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: message, Explain: &agentbus.Explain{Rule: rule, Next: next}}
+}
+
+func dialectOf(method, path string) dialect {
+	switch {
+	case method != http.MethodPost:
+	case strings.HasSuffix(path, "/chat/completions"):
+		return dialectChat
+	case strings.HasSuffix(path, "/responses"):
+		return dialectResponses
+	}
+	return dialectOther
+}
+
+func (g *Gateway) agentNotFound(name string) error {
+	var names []string
+	for _, t := range g.cfg.Router.Targets() {
+		names = append(names, t.Name)
+	}
+	if len(name) > 64 {
+		name = name[:64] + "…"
+	}
+	return &agentbus.Error{
+		Code:    agentbus.CodeAgentNotFound,
+		Message: "there is no agent " + strconv.Quote(strings.ReplaceAll(strings.ToValidUTF8(name, "?"), "@", "(at)")) + "; you may call: " + strings.Join(names, ", "),
+		Explain: &agentbus.Explain{Rule: "G1", Supported: names, Next: "name one of these agents, or one of their aliases"},
+	}
+}

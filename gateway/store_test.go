@@ -1,0 +1,124 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/gateway"
+)
+
+// A failingLedger fails as told.
+type failingLedger struct {
+	gateway.Ledger
+	reserve, append, settle atomic.Bool
+}
+
+var errDisk = &agentbus.Error{Code: agentbus.CodeStoreUnavailable, Message: "the disk is full", Err: errors.New("ENOSPC")}
+
+func (l *failingLedger) Reserve(ctx context.Context, r agentbus.Reservation) (agentbus.Reserved, error) {
+	if l.reserve.Load() {
+		return agentbus.Reserved{}, errDisk
+	}
+	return l.Ledger.Reserve(ctx, r)
+}
+
+func (l *failingLedger) Append(ctx context.Context, id int64, attempt int, frames []byte) error {
+	if l.append.Load() {
+		return errDisk
+	}
+	return l.Ledger.Append(ctx, id, attempt, frames)
+}
+
+func (l *failingLedger) Settle(ctx context.Context, s agentbus.Settlement) error {
+	if l.settle.Load() {
+		return errDisk
+	}
+	return l.Ledger.Settle(ctx, s)
+}
+
+// TestStoreFails: a reservation that is not durable calls no agent; an answer
+// that is not durable is not acknowledged (G21, I2).
+func TestStoreFails(t *testing.T) {
+	t.Parallel()
+	a, s := newAgent(t, "critic", nil), newAgent(t, "streamer", streamWith(strings.Repeat(helloEvent, 1000)+stream))
+	var ledger *failingLedger
+	b := newBus(t, func(c *gateway.Config) { ledger = &failingLedger{Ledger: c.Ledger}; c.Ledger = ledger }, a, s)
+	ledger.reserve.Store(true)
+	refused(t, "reserve", b.call("critic", turn("r0", "t")...), http.StatusServiceUnavailable, agentbus.CodeStoreUnavailable)
+	if n := a.executions(); n != 0 {
+		t.Errorf("%d executions without a reservation", n)
+	}
+	ledger.reserve.Store(false)
+	ledger.settle.Store(true)
+	refused(t, "settle", b.call("critic", turn("r", "t")...), http.StatusServiceUnavailable, agentbus.CodeStoreUnavailable)
+	for _, broken := range []*atomic.Bool{&ledger.settle, &ledger.append} {
+		ledger.settle.Store(false)
+		broken.Store(true)
+		got := b.stream("streamer", turn("r2", "t")...)
+		if got.err == nil || strings.Contains(got.body, "[DONE]") || !strings.Contains(got.body, `"code":"store_unavailable"`) {
+			t.Errorf("a stream that was not settled looks whole: %v …%s", got.err, got.body[max(0, len(got.body)-300):])
+		}
+		broken.Store(false)
+	}
+	for run, do := range map[string]func(string, ...string) answer{"r": b.call, "r2": b.stream} {
+		name := map[string]string{"r": "critic", "r2": "streamer"}[run]
+		if got := do(name, turn(run, "t")...); got.status != http.StatusOK || got.err != nil {
+			t.Errorf("once the store works: %v", got)
+		}
+		if r := b.one(run, agentbus.CallSettled); r.Attempts < 2 {
+			t.Errorf("recorded as %+v", r)
+		}
+	}
+}
+
+// TestOwners: G22 and G24, what a dead process left executing is taken over;
+// what a living one executes is waited for.
+func TestOwners(t *testing.T) {
+	t.Parallel()
+	for _, alive := range []bool{false, true} {
+		t.Run(strconv.FormatBool(alive), func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "bus.db")
+			store := openStore(t, path)
+			release, asked := make(chan struct{}), make(chan struct{}, 64)
+			var calls atomic.Int64
+			a := newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+				if n := calls.Add(1); n == 1 {
+					<-release
+				}
+				answerWith(http.StatusOK, completion)(w, r)
+			})
+			one := busOver(t, store, path, func(c *gateway.Config) { c.Owner = "one" }, a)
+			two := busOver(t, store, path, func(c *gateway.Config) {
+				c.Owner, c.Alive = "two", func(owner string) bool { asked <- struct{}{}; return alive && owner == "one" }
+			}, a)
+			first, second := make(chan answer, 1), make(chan answer, 1)
+			go func() { first <- one.call("critic", turn("r", "t")...) }()
+			a.next(t)
+			go func() { second <- two.call("critic", turn("r", "t")...) }()
+			<-asked
+			if alive {
+				<-asked // it has waited
+				close(release)
+				same(t, "waited", <-first, <-second)
+			} else {
+				if got := <-second; got.body != completion || got.header.Get("X-Agentbus-Attempts") != "2" {
+					t.Errorf("taken over: %v", got)
+				}
+				close(release)
+				refused(t, "fenced", <-first, http.StatusConflict, agentbus.CodeLeaseLost) // I1: one charge
+			}
+			want := map[bool]int{true: 1, false: 2}[alive]
+			if r := two.one("r", agentbus.CallSettled); r.Attempts != want || a.executions() != want {
+				t.Errorf("%d executions, recorded as %+v", a.executions(), r)
+			}
+		})
+	}
+}

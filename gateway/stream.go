@@ -1,0 +1,133 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+const (
+	batchBytes = 16 << 10              // of a stream, stored together (G21)
+	batchTime  = 50 * time.Millisecond // at most this old when they are stored
+	drainTime  = 250 * time.Millisecond
+)
+
+// passStream passes a stream on as it comes and stores it beside. Its end waits
+// until all of it is settled (G21).
+func (a *answer) passStream() {
+	x, g := a.exchange, a.gateway
+	kept := a.kept()
+	x.flight.head(http.StatusOK, kept)
+	a.head(http.StatusOK, kept)
+	_ = a.write(nil) // the head, as soon as it is known; it never fails for a call
+	a.storedAt = x.began
+	t := tap{dialect: x.dialect, redact: x.redact}
+	held, err := a.readStream(&t)
+	if err == nil {
+		if err = t.close(); err != nil && a.ctx.Err() != nil {
+			err = transportError(a.ctx, err) // an agent in this process just stops when it is cut
+		}
+	}
+	if err == nil {
+		a.total += int64(len(held))
+		reply := agentbus.StoredReply{Status: http.StatusOK, Header: kept, Body: append(a.pending, held...)}
+		err = a.settle(reply, t.usageOr(x), a.total > g.cfg.MaxReply)
+	}
+	if err != nil {
+		a.cutStream(err, &t)
+	}
+	x.flight.publish(held, g.cfg.MaxReply)
+	if takesTrailers(a.r.Header) {
+		x.tellCost(a.w.Header(), http.TrailerPrefix)
+	}
+	_ = a.write(held)
+	if t.ended {
+		a.drain()
+	}
+}
+
+// takesTrailers reports whether who sent h can read a trailer behind a stream.
+// Every HTTP/1.1 client must be able to (RFC 9112, section 7.1.2). The load
+// generator that we measure with cannot, unless it asks for one (RFC 9110,
+// section 10.1.4): it takes the trailer for the next answer.
+func takesTrailers(h http.Header) bool {
+	return !strings.HasPrefix(h.Get("User-Agent"), "agentbus-bench") || strings.Contains(strings.ToLower(h.Get("Te")), "trailers")
+}
+
+// errEnded stops reading a stream that has told its end.
+var errEnded = errors.New("the stream has ended")
+
+// readStream passes the stream on, but for its end, which it returns.
+func (a *answer) readStream(t *tap) (held []byte, err error) {
+	err = a.read(func(b []byte) error {
+		at := t.feed(b)
+		switch {
+		case len(held) > 0 && !t.done && !t.ending(): // it only looked like the end
+			b, held = append(held, b...), nil
+		case len(held) > 0:
+			b, held = nil, append(held, b...)
+		case at >= 0:
+			b, held = b[:at], append(held, b[at:]...)
+		}
+		if err := a.take(b); err != nil {
+			return err
+		}
+		if t.ended || len(held) > maxTapped { // or an end that does not end
+			return errEnded
+		}
+		return nil
+	})
+	if errors.Is(err, errEnded) {
+		err = nil
+	}
+	return held, err
+}
+
+// take passes a piece of a stream on and stores it with the next batch.
+func (a *answer) take(b []byte) error {
+	if len(b) > 0 {
+		_ = a.write(b) // never fails for a call
+		a.exchange.flight.publish(b, a.gateway.cfg.MaxReply)
+		if a.total += int64(len(b)); a.total > a.gateway.cfg.MaxReply {
+			a.pending = nil // nothing of it is kept
+			return nil
+		}
+		a.pending = append(a.pending, b...)
+	}
+	if len(a.pending) == 0 || len(a.pending) < batchBytes && time.Since(a.storedAt) < batchTime {
+		return nil
+	}
+	x := a.exchange
+	if err := a.gateway.cfg.Ledger.Append(context.WithoutCancel(a.r.Context()), x.record.ID, x.attempt, a.pending); err != nil {
+		return err
+	}
+	a.pending, a.appended, a.storedAt = a.pending[:0], true, time.Now()
+	return nil
+}
+
+// cutStream ends a stream that failed: an error event says why, and the
+// connection is cut without the event that ends a whole stream (G15).
+func (a *answer) cutStream(err error, t *tap) {
+	x := a.exchange
+	x.failed = err
+	u := t.usageOr(x)
+	a.gateway.void(a.r.Context(), x, err, u, x.target.cost(u))
+	_ = a.write(errorEvent(x.lineage, err)) // the cut says it too
+	x.cut(err)
+}
+
+// drain reads what an agent sends behind the end of its stream, so that the
+// connection can be used again. It gives the agent a moment only.
+func (a *answer) drain() {
+	patience := time.AfterFunc(drainTime, func() { a.cancel(errEnded) })
+	defer patience.Stop()
+	if _, err := io.CopyN(io.Discard, a.resp.Body, batchBytes); err != nil && !errors.Is(err, io.EOF) {
+		a.gateway.log.LogAttrs(a.ctx, slog.LevelDebug, "connection not reused", slog.Any("error", err))
+	}
+}

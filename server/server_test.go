@@ -1,0 +1,295 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/conversation"
+	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/server"
+	"github.com/agentbus/agentbus/server/config"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// An agent is an OpenAI-compatible server that remembers what it was sent.
+type agent struct {
+	*httptest.Server
+	mu   sync.Mutex
+	seen []http.Header
+}
+
+// newAgent answers "<name> <n>" with a usage of 10 and 5 tokens.
+func newAgent(t *testing.T, name string) *agent {
+	t.Helper()
+	a := &agent{}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.mu.Lock()
+		a.seen = append(a.seen, r.Header.Clone())
+		n := len(a.seen)
+		a.mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"%s %d"},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}`, name, n)
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+func (a *agent) headers() []http.Header {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]http.Header(nil), a.seen...)
+}
+
+var user = agentbus.NewCredential("user-secret")
+
+// open builds a bus of a configuration, closed with the test.
+func open(t *testing.T, yaml string) *server.Server {
+	t.Helper()
+	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+filepath.Join(t.TempDir(), "bus.db")) + yaml
+	c, _, err := config.Parse("test", []byte(yaml), config.Source{Env: func(string) (string, bool) { return "", false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(t.Context(), server.Config{Config: c, Version: "test", Keys: []identity.StaticKey{
+		{Principal: agentbus.Principal{ID: "user-123", Role: agentbus.PrincipalUser}, Secret: user},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+const twoAgents = `
+agents:
+  a: {kind: openai, url: %q, price: {call: 0.01}}
+  b: {kind: openai, url: %q, price: {call: 0.02}}
+  inner: {kind: conversation, conversation: inner}
+conversations:
+  inner: {participants: [{agent: a}, {agent: b}], max_turns: 2}
+  outer: {participants: [{agent: a}, {agent: inner}], max_turns: 2}
+  owned: {participants: [{agent: a}, {agent: b, auth: agent-owned}], max_turns: 2}
+  rich:  {participants: [{agent: a}, {agent: b}], max_turns: 4, budget_usd: 0.03}
+`
+
+// converse drives a conversation to its halt.
+func converse(t *testing.T, s *server.Server, st server.Start) *conversation.Result {
+	t.Helper()
+	noKey := func(string) agentbus.Credential { return agentbus.Credential{} }
+	for e, err := range s.Converse(t.Context(), st, noKey) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Result != nil {
+			return e.Result
+		}
+	}
+	t.Fatal("no result")
+	return nil
+}
+
+// row is what a test asks of a call.
+type row struct {
+	Agent string
+	Depth int
+	Payer agentbus.Payer
+	Cost  agentbus.Micros
+}
+
+func rows(t *testing.T, s *server.Server, run agentbus.RunID) (out []row) {
+	t.Helper()
+	calls, err := s.Store().Calls(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range calls {
+		out = append(out, row{c.Agent, c.Depth, c.Payer, c.Cost})
+	}
+	return out
+}
+
+// TestNestedConversation: R7, a conversation as an agent keeps the run, nests its
+// turns, and the origin pays for every hop; P9, a driver in the bus counts once.
+func TestNestedConversation(t *testing.T) {
+	t.Parallel()
+	a, b := newAgent(t, "a"), newAgent(t, "b")
+	s := open(t, fmt.Sprintf(twoAgents, a.URL+"/v1", b.URL+"/v1"))
+	r := converse(t, s, server.Start{Conversation: "outer", Seed: "go", Authorization: agentbus.NewCredential("Bearer user-secret")})
+	want := []row{
+		{"a", 1, "user-123", 10_000},
+		{"inner", 1, "user-123", 0},
+		{"a", 2, "user-123", 10_000},
+		{"b", 2, "user-123", 20_000},
+	}
+	if diff := cmp.Diff(want, rows(t, s, r.Run)); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	calls, err := s.Store().Calls(t.Context(), r.Run)
+	if err != nil || calls[0].Usage.Estimated || calls[0].Usage.InputTokens != 10 {
+		t.Errorf("the usage that the agent told: %+v, %v", calls[0].Usage, err)
+	}
+	if r.Spent != 40_000 {
+		t.Errorf("the run spent %s, the ledger charged 0.040000", r.Spent.USD()) // R8: summed once
+	}
+	h := b.headers()[0]
+	for name, want := range map[string]string{
+		agentbus.HeaderForwardedDepth: "2", agentbus.HeaderRunID: string(r.Run), agentbus.HeaderTurnID: string(r.Run) + ".t1.b",
+		agentbus.HeaderParentTurnID: string(r.Run) + ".t1.inner", agentbus.HeaderForwardedAuthorization: "Bearer user-secret", "Authorization": "",
+	} {
+		if got := h.Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	executions, err := s.Store().Executions(t.Context(), r.Run)
+	if err != nil || len(executions) != 2 || executions[1].Parent != r.Run.Turn(1, "inner") {
+		t.Errorf("executions %+v, %v", executions, err)
+	}
+}
+
+// TestAgentOwned: P22, an agent that pays for itself gets no credential, and its
+// calls are not on the origin's bill.
+func TestAgentOwned(t *testing.T) {
+	t.Parallel()
+	a, b := newAgent(t, "a"), newAgent(t, "b")
+	s := open(t, fmt.Sprintf(twoAgents, a.URL+"/v1", b.URL+"/v1"))
+	r := converse(t, s, server.Start{Conversation: "owned", Seed: "go", Authorization: agentbus.NewCredential("Bearer user-secret")})
+	want := []row{{"a", 1, "user-123", 10_000}, {"b", 1, "agent:b", 20_000}}
+	if diff := cmp.Diff(want, rows(t, s, r.Run)); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	calls, err := s.Store().Calls(t.Context(), r.Run)
+	if err != nil || len(calls) != 2 || !slices.Contains(calls[1].Notes, "agent_owned") || slices.Contains(calls[0].Notes, "agent_owned") {
+		t.Errorf("the record does not show it: %+v, %v", calls, err)
+	}
+	if got := b.headers()[0].Get(agentbus.HeaderForwardedAuthorization); got != "" {
+		t.Errorf("the agent that pays for itself got %q", got)
+	}
+	if got := b.headers()[0].Get(agentbus.HeaderForwardedDepth); got != "1" {
+		t.Errorf("depth %q, want 1: it still travels", got)
+	}
+}
+
+// TestBudgetThenResume: R8 and R16, a run that halts at its budget is resumed
+// with a larger one, and what is done stands.
+func TestBudgetThenResume(t *testing.T) {
+	t.Parallel()
+	a, b := newAgent(t, "a"), newAgent(t, "b")
+	s := open(t, fmt.Sprintf(twoAgents, a.URL+"/v1", b.URL+"/v1"))
+	r := converse(t, s, server.Start{Conversation: "rich", Seed: "go"})
+	if r.Halt.Kind != agentbus.HaltBudget || len(r.Turns) != 2 || r.Spent != 30_000 {
+		t.Fatalf("halt %s after %d turns, spent %s", r.Halt, len(r.Turns), r.Spent.USD())
+	}
+	more := agentbus.Micros(1_000_000)
+	r = converse(t, s, server.Start{Run: r.Run, Resume: true, Budget: &more})
+	if r.Halt.Kind != agentbus.HaltMaxTurns || len(r.Turns) != 4 || r.Spent != 60_000 {
+		t.Errorf("halt %s after %d turns, spent %s", r.Halt, len(r.Turns), r.Spent.USD())
+	}
+	if n := len(a.headers()) + len(b.headers()); n != 4 {
+		t.Errorf("the agents executed %d turns, want 4", n)
+	}
+}
+
+// TestResumeIsForThePayer: R18, a credential is not stored with a run, so who
+// resumes it must bring it.
+func TestResumeIsForThePayer(t *testing.T) {
+	t.Parallel()
+	a, b := newAgent(t, "a"), newAgent(t, "b")
+	s := open(t, fmt.Sprintf(twoAgents, a.URL+"/v1", b.URL+"/v1"))
+	r := converse(t, s, server.Start{Conversation: "rich", Seed: "go", Authorization: agentbus.NewCredential("Bearer user-secret")})
+	for _, err := range s.Converse(t.Context(), server.Start{Run: r.Run, Resume: true}, nil) {
+		if agentbus.CodeOf(err) != agentbus.CodeForbidden {
+			t.Errorf("resumed by somebody else: %v", err)
+		}
+	}
+	for _, err := range s.Converse(t.Context(), server.Start{Run: "run_none", Resume: true}, nil) {
+		if agentbus.CodeOf(err) != agentbus.CodeRunNotFound {
+			t.Errorf("resumed from nowhere: %v", err)
+		}
+	}
+	for _, err := range s.Converse(t.Context(), server.Start{Conversation: "none"}, nil) {
+		if agentbus.CodeOf(err) != agentbus.CodeInvalidRequest {
+			t.Errorf("an unknown conversation: %v", err)
+		}
+	}
+}
+
+// TestDrain: G31, a bus that is told to stop lets live calls end, takes no new
+// ones, and returns when all is over.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	entered, finish := make(chan struct{}), make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(entered)
+		<-finish
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"done"}}]}`)
+	}))
+	t.Cleanup(slow.Close)
+	s := open(t, fmt.Sprintf("agents: {slow: {kind: openai, url: %q}}\n", slow.URL+"/v1"))
+	ctx, stop := context.WithCancel(t.Context())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, l) }()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	answered := make(chan error, 1)
+	go func() { answered <- ask(client, "http://"+l.Addr().String()) }()
+	<-entered
+	stop()
+	for { // until the bus no longer listens
+		c, err := net.DialTimeout("tcp", l.Addr().String(), time.Second)
+		if err != nil {
+			break
+		}
+		_ = c.Close()
+	}
+	close(finish)
+	if err := <-answered; err != nil {
+		t.Errorf("the live call: %v", err)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+func ask(client *http.Client, url string) error {
+	r, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", strings.NewReader(`{"model":"slow"}`))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer user-secret")
+	resp, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var body struct{ Choices []any }
+	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil || len(body.Choices) != 1 || resp.StatusCode != http.StatusOK {
+		return errors.Join(err, fmt.Errorf("status %d, %d choices", resp.StatusCode, len(body.Choices)))
+	}
+	return nil
+}
