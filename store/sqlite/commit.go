@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"time"
 
 	"github.com/agentbus/agentbus"
 )
@@ -78,7 +79,7 @@ func (s *Store) commit(ctx context.Context) {
 				batch = s.drain(append(batch, t))
 			}
 		case <-s.notes.bell:
-			batch = s.drain(batch)
+			batch, open = s.linger(batch)
 		}
 		noted := s.notes.take() // after the tasks: everything noted before one of them entered is committed with it
 		if noted != nil {
@@ -94,6 +95,22 @@ func (s *Store) commit(ctx context.Context) {
 		default:
 			s.notes.release(noted)
 		}
+	}
+}
+
+// linger waits for a task that the notes can share a commit with. Nobody waits
+// for notes, and a storm of refusals must not become a storm of commits.
+func (s *Store) linger(batch []*task) (_ []*task, open bool) {
+	patience := time.NewTimer(noteDelay)
+	defer patience.Stop()
+	select {
+	case t, ok := <-s.queue:
+		if !ok {
+			return batch, false
+		}
+		return s.drain(append(batch, t)), true
+	case <-patience.C:
+		return s.drain(batch), true
 	}
 }
 
