@@ -59,6 +59,14 @@ func (l *lab) round(ctx context.Context, o options, r *report) error {
 				r.compare(s, t, got[t.name], got[bareproxy], got[direct])
 			}
 		}
+		if s.name == jsonOne.name {
+			syncs, err := bareSyncs(l.dir, o.each/2)
+			if err != nil {
+				return err
+			}
+			r.add("added p50 of a call at 1 connection", "fdatasyncs of this disk", (got[agentbus].P50-got[direct].P50)/1000*syncs)
+			r.add("added p50 of ReverseProxy at 1 connection", "fdatasyncs of this disk", (got[bareproxy].P50-got[direct].P50)/1000*syncs)
+		}
 		if s.name == jsonLoad.name {
 			if err := l.cheap(ctx, o, r, got); err != nil {
 				return err

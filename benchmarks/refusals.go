@@ -19,25 +19,32 @@ import (
 // A refusal is a request that the bus turns away before any work is done.
 type refusal struct {
 	name   string
-	header string // holds %d where the request is to be unlike the ones before it
+	header string // each counter in it is another number in every request
 	status string
 }
 
+const counter = "00000000000000000000"
+
 var refusals = []refusal{
-	{"depth, a new turn each", "x-tangle-runid: refused%[1]d\r\nx-tangle-turnid: refused%[1]d.t0.critic\r\nx-tangle-forwarded-depth: 4\r\n", "429"},
+	{"depth, a new turn each", "x-tangle-runid: refused" + counter + "\r\nx-tangle-turnid: refused" + counter + ".t0.critic\r\nx-tangle-forwarded-depth: 4\r\n", "429"},
 	{"depth, one turn again and again", "x-tangle-runid: refused\r\nx-tangle-turnid: refused.t0.critic\r\nx-tangle-forwarded-depth: 4\r\n", "429"},
 	{"a bad header", "x-tangle-forwarded-depth: four\r\n", "400"},
 }
 
 const refusalBody = `{"model":"gpt-4o-mini","messages":[{"role":"system","content":"You are a helpful researcher agent."},{"role":"user","content":"Say hello to the critic agent, please."}]}`
 
-func (f refusal) request(addr string, n int64) []byte {
-	header := f.header
-	if strings.Contains(header, "%") {
-		header = fmt.Sprintf(header, n)
+// request returns the bytes of a request to addr, and where its counters stand.
+func (f refusal) request(addr string) (raw []byte, counters []int) {
+	raw = fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\n%sContent-Length: %d\r\n\r\n%s",
+		addr, benchKey, f.header, len(refusalBody), refusalBody)
+	for i := 0; ; {
+		j := bytes.Index(raw[i:], []byte(counter))
+		if j < 0 {
+			return raw, counters
+		}
+		counters = append(counters, i+j)
+		i += j + len(counter)
 	}
-	return fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\n%sContent-Length: %d\r\n\r\n%s",
-		addr, benchKey, header, len(refusalBody), refusalBody)
 }
 
 // storm sends such requests over 64 connections, and returns how many were
@@ -81,8 +88,15 @@ func (f refusal) send(ctx context.Context, addr string, n, next *atomic.Int64) e
 		return err
 	}
 	r := bufio.NewReaderSize(c, 16<<10)
+	raw, counters := f.request(addr)
 	for ctx.Err() == nil {
-		if _, err := c.Write(f.request(addr, next.Add(1))); err != nil {
+		number := next.Add(1)
+		for _, at := range counters {
+			for i, n := at+len(counter)-1, number; i >= at; i, n = i-1, n/10 {
+				raw[i] = byte('0' + n%10)
+			}
+		}
+		if _, err := c.Write(raw); err != nil {
 			return err
 		}
 		status, err := readAnswer(r)

@@ -166,7 +166,7 @@ func (d *Direct) connect(ctx context.Context, addr string) (*directConn, error) 
 		return nil, err //nolint:wrapcheck // it names the address
 	}
 	c := &directConn{Conn: conn}
-	c.r, c.w = bufio.NewReaderSize(c, directRead), bufio.NewWriter(conn)
+	c.r = bufio.NewReaderSize(c, directRead)
 	return c, nil
 }
 
@@ -211,11 +211,10 @@ func (d *Direct) keep(addr string, c *directConn) {
 	}
 }
 
-// A directConn is a connection to an agent, with its buffers.
+// A directConn is a connection to an agent.
 type directConn struct {
 	net.Conn
 	r         *bufio.Reader
-	w         *bufio.Writer
 	head      int // bytes that the head of the answer may still have; below 0: the head is over
 	idleSince time.Time
 }
@@ -239,10 +238,7 @@ func (c *directConn) Read(p []byte) (int, error) {
 
 // exchange writes r and reads the head of the answer to it.
 func (c *directConn) exchange(r *http.Request, timeout time.Duration) (*http.Response, error) {
-	writeErr := r.Write(c.w)
-	if writeErr == nil {
-		writeErr = c.w.Flush()
-	}
+	writeErr := c.send(r)
 	if timeout > 0 && writeErr == nil {
 		if err := c.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 			return nil, err //nolint:wrapcheck // it is the connection's
@@ -272,6 +268,17 @@ func (c *directConn) exchange(r *http.Request, timeout time.Duration) (*http.Res
 			return nil, errors.New("the agent switched protocols unasked")
 		}
 	}
+}
+
+// writers are shared: an answer that takes its time holds none.
+var writers = sync.Pool{New: func() any { return bufio.NewWriter(nil) }}
+
+func (c *directConn) send(r *http.Request) error {
+	w, _ := writers.Get().(*bufio.Writer)
+	defer writers.Put(w)
+	w.Reset(c.Conn)
+	defer w.Reset(nil)
+	return errors.Join(r.Write(w), w.Flush())
 }
 
 // A directBody gives the connection back at the end of the answer.

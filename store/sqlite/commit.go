@@ -98,22 +98,19 @@ func (s *Store) commit(ctx context.Context) {
 	}
 }
 
-// noteDelay is how long notes that nobody waits for gather, so that a storm of
-// refusals costs a commit now and then, not one after the other.
-const noteDelay = 20 * time.Millisecond
-
-// linger waits for a task, or until the notes have gathered, whichever is first.
+// linger waits for a task that the notes can share a commit with. Nobody waits
+// for notes, and a storm of refusals must not become a storm of commits.
 func (s *Store) linger(batch []*task) (_ []*task, open bool) {
-	gathered := time.NewTimer(noteDelay)
-	defer gathered.Stop()
+	patience := time.NewTimer(noteDelay)
+	defer patience.Stop()
 	select {
 	case t, ok := <-s.queue:
 		if !ok {
 			return batch, false
 		}
 		return s.drain(append(batch, t)), true
-	case <-gathered.C:
-		return batch, true
+	case <-patience.C:
+		return s.drain(batch), true
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Config says where the store is.
@@ -55,9 +56,10 @@ type Store struct {
 
 // Limits of the committer.
 const (
-	maxQueue = 1024 // tasks that wait; above, writers wait for room
-	maxBatch = 256  // tasks in one transaction, which bounds how long the first of them waits
-	maxNotes = 4096 // distinct refusals and replayed calls that wait
+	noteDelay = 10 * time.Millisecond // that notes wait for a task to be committed with
+	maxQueue  = 1024                  // tasks that wait; above, writers wait for room
+	maxBatch  = 256                   // tasks in one transaction, which bounds how long the first of them waits
+	maxNotes  = 4096                  // distinct refusals and replayed calls that wait
 )
 
 // Open opens the store at cfg.Path, creates it when there is none, and brings
