@@ -199,8 +199,8 @@ const meaning = `
   waits for none. So this ratio says how fast the disk is, more than anything else; among the rest, the same is told in fdatasyncs of
   this disk, of which a call that is durable twice cannot take fewer than two.
 - The bus runs as it comes: ledger, access log and strict HTTP are on, and every call is a turn of its own. The peers keep nothing.
-- The load generator cannot read a trailer behind a stream, so the bus, which knows it by its User-Agent, leaves the trailer with the cost
-  out for it (gateway/stream.go). Other callers get a line of 30 bytes more than what is measured here.
+- The load generator asks for no trailers and negotiates no codings, so the bus spares it the trailer with the cost of a stream
+  (gateway/stream.go). Whole HTTP libraries get these 30 bytes more than what is measured here.
 - **refusals** are sent by 64 connections and counted against the served calls of the same round. A refused turn is recorded too.
 - **one run** takes turns one after another; each waits for one commit, which holds the result, its event and the next intent. The
   backends answer at once and in process. The bare loop writes 1 KiB to the end of a file and calls fdatasync, before and after.
