@@ -42,7 +42,7 @@ func (s *Server) target(name string, a config.Agent) (*gateway.Target, error) {
 	t := &gateway.Target{
 		Name: name, Kind: string(a.Kind), Model: a.Model, Authorization: a.Authorization,
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
-		Header: headers(a.Headers), Transport: s.agents,
+		Header: headers(a.Headers), Transport: s.agents, UsageCost: a.UsageCost,
 	}
 	if a.Price != nil {
 		t.Price = agentbus.Price(*a.Price)

@@ -293,3 +293,25 @@ func ask(client *http.Client, url string) error {
 	}
 	return nil
 }
+
+// TestUsageCost: G26, what an agent says it cost is charged only where the
+// configuration says so.
+func TestUsageCost(t *testing.T) {
+	t.Parallel()
+	a := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"cost":0.0025}}`)
+	}))
+	t.Cleanup(a.Close)
+	s := open(t, fmt.Sprintf(`
+agents:
+  asked:   {kind: openai, url: %[1]q, usage_cost: true}
+  unasked: {kind: openai, url: %[1]q}
+conversations: {both: {participants: [{agent: asked}, {agent: unasked}], max_turns: 2}}
+`, a.URL+"/v1"))
+	r := converse(t, s, server.Start{Conversation: "both", Seed: "go"})
+	want := []row{{"asked", 1, "local", 2500}, {"unasked", 1, "local", 0}}
+	if diff := cmp.Diff(want, rows(t, s, r.Run)); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}

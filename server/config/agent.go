@@ -32,6 +32,7 @@ type Agent struct {
 	Conversation string `yaml:"conversation" example:"NAME" for:"conversation" required:"true" doc:"Name of the conversation that answers."`
 
 	Price      *Price           `yaml:"price" doc:"What a call costs the payer. Absent: nothing is known of its price."`
+	UsageCost  bool             `yaml:"usage_cost" doc:"Charge what the agent reports as usage.cost, in place of price (G26)."`
 	MaxCostUSD *agentbus.Micros `yaml:"max_cost_usd" doc:"The most one call can cost, in USD: what is reserved for it before it is made (G27)."`
 
 	// Authorization is the agent's own credential, "Bearer " and the key of
