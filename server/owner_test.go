@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/agentbus/agentbus/internal/require"
 )
 
 // TestAlive: who holds a lease is a process, and only one that is certainly gone
@@ -30,15 +32,10 @@ func TestAlive(t *testing.T) {
 	}
 }
 
-// TestAliveChild: a child is alive until it has ended, also as a zombie that
-// nobody has waited for.
+// TestAliveChild: a child is alive until it has ended.
 func TestAliveChild(t *testing.T) {
 	t.Parallel()
-	sleep, err := exec.LookPath("sleep")
-	if err != nil {
-		t.Skip("no sleep on this machine")
-	}
-	cmd := exec.CommandContext(t.Context(), sleep, "60")
+	cmd := exec.CommandContext(t.Context(), require.Tool(t, "sleep"), "60")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
