@@ -58,6 +58,7 @@ type Reservation struct {
 	// TakeOver names a process known to be dead, whose unfinished call may be
 	// executed again (G24).
 	TakeOver string
+	Hold     Hold // taken from its budgets with the reservation, or not at all (G27)
 }
 
 // An Outcome is what a Reservation came to.
@@ -71,6 +72,7 @@ const (
 	OutcomeInFlight                    // Call.Owner is executing it
 	OutcomeMismatch                    // the key is taken by another request (CodeTurnMismatch)
 	OutcomeExpired                     // it was executed before, and its reply is no longer kept (CodeReplyExpired)
+	OutcomeShort                       // a budget does not have what the call holds: Short tells which, and nothing was reserved
 )
 
 // Reserved is the ledger's answer to a Reservation.
@@ -78,6 +80,7 @@ type Reserved struct {
 	Outcome Outcome
 	Call    CallRecord
 	Reply   *StoredReply // of OutcomeSettled
+	Short   *Shortage    // of OutcomeShort
 }
 
 // A StoredReply is an answer as it was first given, to the byte (G23).
@@ -97,11 +100,13 @@ type Settlement struct {
 	Appended bool
 	// Drop says that the body is too large to keep: duplicates get
 	// CodeReplyExpired.
-	Drop  bool
-	Usage Usage
-	Cost  Micros
-	Notes []string // added to those of the reservation
-	Ended time.Time
+	Drop     bool
+	Usage    Usage
+	Cost     Micros   // charged; at most what was held, where something was (G27)
+	Unbilled Micros   // what the call cost above its hold, which nobody pays
+	Hold     Hold     // of the reservation: released, and Cost spent in its place
+	Notes    []string // added to those of the reservation
+	Ended    time.Time
 }
 
 // A Voiding ends an attempt that failed or was cut: amount 0, the key is free
@@ -114,5 +119,6 @@ type Voiding struct {
 	Message  string
 	Usage    Usage
 	Unbilled Micros // what the attempt would have cost
+	Hold     Hold   // of the reservation: released
 	Ended    time.Time
 }

@@ -17,6 +17,15 @@ type Principal struct {
 	ID         string        `json:"id"`
 	Role       PrincipalRole `json:"role"`
 	InterAgent bool          `json:"inter_agent,omitempty"` // may forward another's credential (P20)
+	Grants     *Grants       `json:"grants,omitempty"`      // nil: it may call every agent as it likes
+}
+
+// Grants bound what a caller may do (G6).
+type Grants struct {
+	Agents    []string `json:"agents"`               // the only agents it may call, by name; nil: every agent, empty: none
+	NoRunIDs  bool     `json:"no_run_ids,omitempty"` // it may not name runs: each of its calls is a run of its own
+	PerSecond float64  `json:"per_second,omitempty"` // calls a second, on average; 0: any number (G8)
+	Burst     int      `json:"burst,omitempty"`      // calls at once beyond the average; 0: PerSecond, rounded up
 }
 
 // An APIKey is a secret that authenticates a principal, as it is stored: its
