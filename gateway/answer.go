@@ -147,18 +147,25 @@ func (a *answer) write(b []byte) error {
 	return err
 }
 
-// send writes b to a caller, who has IdleTimeout to take each piece of it, and
-// flushes it.
+// send writes b to a caller and flushes it.
 func (g *Gateway) send(w http.ResponseWriter, b []byte) error {
 	rc := http.NewResponseController(w)
+	if err := g.put(w, rc, b); err != nil {
+		return err
+	}
+	if err := rc.Flush(); !errors.Is(err, http.ErrNotSupported) { // a writer that cannot flush does not buffer
+		return err
+	}
+	return nil
+}
+
+// put writes b to a caller, who has IdleTimeout to take each piece of it.
+func (g *Gateway) put(w http.ResponseWriter, rc *http.ResponseController, b []byte) error {
 	for piece := range slices.Chunk(b, sendBytes) {
 		_ = rc.SetWriteDeadline(time.Now().Add(g.cfg.IdleTimeout)) // an in-memory caller has none
 		if _, err := w.Write(piece); err != nil {
 			return err
 		}
-	}
-	if err := rc.Flush(); !errors.Is(err, http.ErrNotSupported) { // a writer that cannot flush does not buffer
-		return err
 	}
 	return nil
 }
