@@ -15,6 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 )
 
 // An answer is an agent's answer on its way to the caller.
@@ -202,7 +203,9 @@ func (a *answer) passWhole(sse bool) {
 	own["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.tellCost(own, "")
 	a.head(status, own)
+	faults.At(faults.AckAmid)
 	_ = g.send(a.w, body) // a caller that left may ask again
+	faults.At(faults.AckAfter)
 }
 
 // errLarge stops reading an answer into memory.
@@ -292,10 +295,12 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	if reply.Status < http.StatusBadRequest {
 		cost = x.target.cost(u)
 	}
+	faults.At(faults.SettleBefore)
 	err := a.gateway.cfg.Ledger.Settle(context.WithoutCancel(a.r.Context()), agentbus.Settlement{
 		ID: x.record.ID, Attempt: x.attempt, Reply: reply, Appended: a.appended, Drop: drop,
 		Usage: u, Cost: cost, Notes: x.notes[len(x.record.Notes):], Ended: time.Now(),
 	})
+	faults.At(faults.SettleAfter)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 )
 
 const (
@@ -50,6 +51,7 @@ func (a *answer) passStream() {
 	if takesTrailers(a.r.Header) {
 		x.tellCost(a.w.Header(), http.TrailerPrefix)
 	}
+	faults.At(faults.AckAmid)
 	if !a.callerUp {
 		_ = g.put(a.w, http.NewResponseController(a.w), held) // the server sends it with the end of the body, in one piece
 	}
@@ -109,9 +111,11 @@ func (a *answer) take(b []byte) error {
 		return nil
 	}
 	x := a.exchange
+	faults.At(faults.AppendBefore)
 	if err := a.gateway.cfg.Ledger.Append(context.WithoutCancel(a.r.Context()), x.record.ID, x.attempt, a.pending); err != nil {
 		return err
 	}
+	faults.At(faults.AppendAfter)
 	a.pending, a.appended = a.pending[:0], true
 	return nil
 }
