@@ -306,5 +306,6 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	}
 	x.record.State, x.record.Cost, x.record.Usage = agentbus.CallSettled, cost, u
 	x.flight.change(func() { x.flight.call.State, x.flight.call.Cost, x.flight.call.Usage = agentbus.CallSettled, cost, u })
+	a.gateway.flights.leave(x.flight)
 	return nil
 }

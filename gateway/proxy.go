@@ -275,4 +275,5 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 	if err != nil { // the key frees itself when this process is gone, or with the next attempt
 		g.log.LogAttrs(ctx, slog.LevelError, "attempt not voided", slog.String("request_id", x.requestID), slog.Any("error", err))
 	}
+	g.flights.leave(x.flight)
 }
