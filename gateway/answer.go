@@ -27,6 +27,7 @@ type answer struct {
 	cancel   context.CancelCauseFunc
 	resp     *http.Response
 	callerUp bool // the caller has gone: what is left is for the ledger
+	broke    bool // the agent did not bring its answer to an end
 
 	// Of a stream that is a call:
 	total     int64     // bytes passed on
@@ -97,9 +98,23 @@ func (a *answer) read(use func([]byte) error) error {
 			return nil
 		}
 		if err != nil {
+			a.broke = a.ctx.Err() == nil || context.Cause(a.ctx) == errIdle //nolint:errorlint // causes are set as they are
 			return transportError(a.ctx, err)
 		}
 	}
+}
+
+// verdict says what the answer tells of the URL it came from (G13): that it is
+// no good when a server in front of it says so, or when it broke off. Status 500
+// may be the request's fault as well as the URL's.
+func (a *answer) verdict() verdict {
+	switch status := a.resp.StatusCode; {
+	case a.broke, status < http.StatusOK, status >= http.StatusBadGateway && status <= http.StatusGatewayTimeout:
+		return bad
+	case status >= http.StatusInternalServerError, a.ctx.Err() != nil && context.Cause(a.ctx) != errEnded: //nolint:errorlint // as above
+		return unknown
+	}
+	return good
 }
 
 // kept returns the headers of the agent's answer that go on to the caller and

@@ -20,9 +20,18 @@ type roster struct {
 	aliases map[string]*gateway.Target
 }
 
+// set makes targets the agents from now on. What is known of the URLs that an
+// agent keeps stays known (G13).
 func (r *roster) set(targets []*gateway.Target, aliases map[string]*gateway.Target) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, t := range targets {
+		for _, last := range r.targets {
+			if last.Name == t.Name {
+				t.Inherit(last)
+			}
+		}
+	}
 	r.targets, r.aliases = targets, aliases
 	r.table.Store(gateway.NewTable(targets, aliases))
 }
@@ -38,11 +47,12 @@ func (r *roster) add(name string, build func() (*gateway.Target, error)) error {
 	defer r.mu.Unlock()
 	for _, known := range r.targets {
 		if known.Name == name {
-			if *known.URL == *t.URL && known.Model == t.Model {
+			at := known.Upstreams()
+			if len(at) == 1 && at[0].URL == t.URL.String() && known.Model == t.Model {
 				return nil
 			}
 			return &agentbus.Error{
-				Code: agentbus.CodeInvalidRequest, Message: "there is an agent " + name + " already, at " + known.URL.String(),
+				Code: agentbus.CodeInvalidRequest, Message: "there is an agent " + name + " already, at " + at[0].URL,
 				Explain: &agentbus.Explain{Next: "give this one another --name"},
 			}
 		}
