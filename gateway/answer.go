@@ -27,7 +27,9 @@ type answer struct {
 	cancel   context.CancelCauseFunc
 	resp     *http.Response
 	callerUp bool // the caller has gone: what is left is for the ledger
-	broke    bool // the agent did not bring its answer to an end
+	try      try  // what brought it
+	broke    bool // the agent did not bring it to an end
+	over     bool // the try is ended
 
 	// Of a stream that is a call:
 	total     int64     // bytes passed on
@@ -95,12 +97,23 @@ func (a *answer) read(use func([]byte) error) error {
 			}
 		}
 		if errors.Is(err, io.EOF) {
+			a.landed() // before the caller hears of it
 			return nil
 		}
 		if err != nil {
 			a.broke = a.ctx.Err() == nil || context.Cause(a.ctx) == errIdle //nolint:errorlint // causes are set as they are
+			a.landed()
 			return transportError(a.ctx, err)
 		}
+	}
+}
+
+// landed ends the try that brought the answer, once: the agent has nothing more
+// to do for it.
+func (a *answer) landed() {
+	if !a.over {
+		a.over = true
+		a.gateway.endTry(a.ctx, a.exchange, a.try, a.verdict())
 	}
 }
 

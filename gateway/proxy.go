@@ -32,10 +32,10 @@ func (g *Gateway) proxy(http.Handler) http.Handler {
 			g.fail(w, r, x, transportError(ctx, err)) //nolint:contextcheck // as above
 			return
 		}
-		a := &answer{gateway: g, exchange: x, w: w, r: r, ctx: ctx, cancel: cancel, resp: resp}
-		defer func() { //nolint:contextcheck // as above
+		a := &answer{gateway: g, exchange: x, w: w, r: r, ctx: ctx, cancel: cancel, resp: resp, try: t}
+		defer func() {
 			_ = resp.Body.Close()
-			g.endTry(ctx, x, t, a.verdict())
+			a.landed()
 		}()
 		a.pass() //nolint:contextcheck // as above
 	})
