@@ -25,6 +25,9 @@ func (g *Gateway) roundTrip(ctx context.Context, x *exchange, r *http.Request) (
 		body := &upload{r: bytes.NewReader(x.bodyOut())}
 		resp, err := x.target.Transport.RoundTrip(g.outbound(ctx, x, r, t.to, body))
 		if err == nil {
+			if resp.StatusCode < http.StatusInternalServerError {
+				t.answered()
+			}
 			return resp, t, nil
 		}
 		g.endTry(ctx, x, t, failure(ctx))
@@ -109,6 +112,32 @@ type try struct {
 	probe bool   // the one request that finds out whether a URL is back
 }
 
+// answered tells that a good answer has begun. It is all that a probe had to
+// find out: a stream may go on for long.
+func (t *try) answered() {
+	if !t.probe {
+		return
+	}
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
+	if t.probe = false; t.era == t.to.era.Load() {
+		t.to.back()
+	}
+}
+
+// back makes u one of the healthy. pool.mu is held.
+func (u *upstream) back() {
+	u.failures.Store(0)
+	u.until, u.ejections, u.probing = time.Time{}, 0, false
+}
+
+// out leaves u out for so long. pool.mu is held.
+func (u *upstream) out(until time.Time) {
+	u.ejections++
+	u.era.Add(1)
+	u.until, u.probing = until, false
+}
+
 // end counts the try as over. It returns until when its URL is left out because
 // of it, or the zero time. What began before the last ejection says nothing of
 // what the URL is like since.
@@ -128,15 +157,11 @@ func (t try) end(v verdict) (until time.Time) {
 	}
 	switch v {
 	case good:
-		u.failures.Store(0)
-		u.until, u.ejections = time.Time{}, 0
+		u.back()
 	case bad:
 		n := u.failures.Add(1)
 		if len(t.pool.list) > 1 && (!u.until.IsZero() || n >= int64(t.pool.eject.Failures)) {
-			u.ejections++
-			u.era.Add(1)
-			u.probing = false
-			u.until = t.pool.now().Add(t.pool.eject.after(u.ejections))
+			u.out(t.pool.now().Add(t.pool.eject.after(u.ejections + 1)))
 			return u.until
 		}
 	case unknown:
