@@ -55,7 +55,7 @@ type Target struct {
 	Local bool
 
 	now  func() time.Time     // nil: time.Now; tests set it
-	pool atomic.Pointer[pool] // of URL or URLs; made at the first use, or by Inherit
+	pool atomic.Pointer[pool] // of URL or URLs; made at the first use, or by Table.Inherit
 }
 
 // plaintext reports whether a credential for t would cross a network in the

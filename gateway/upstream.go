@@ -58,10 +58,19 @@ func (t *Target) Upstreams() []UpstreamState {
 	return states
 }
 
-// Inherit gives t what is known of the URLs that it has in common with from: an
-// agent whose configuration changes keeps the URLs it leaves out, and knows of
-// the calls that are still under way. It must return before t is routed to.
-func (t *Target) Inherit(from *Target) {
+// Inherit gives the agents of t what is known of the URLs that those of the same
+// name have in last: an agent whose configuration changes keeps the URLs it
+// leaves out, and knows of the calls that are still under way. It must return
+// before t routes anything.
+func (t *Table) Inherit(last *Table) {
+	for _, a := range t.targets {
+		if before, ok := last.byName[a.Name]; ok && before.Name == a.Name {
+			a.inherit(before)
+		}
+	}
+}
+
+func (t *Target) inherit(from *Target) {
 	last, next := from.upstreams(), newPool(t)
 	next.mu = last.mu // it guards what both now have
 	for i, u := range next.list {
@@ -122,7 +131,7 @@ type pool struct {
 	eject    Eject
 	affinity bool
 	now      func() time.Time
-	mu       *sync.Mutex // shared with the pools that Inherit has made of this one
+	mu       *sync.Mutex // shared with the pools that Inherit made of this one
 	turn     int         // where the next search begins, so that equals take turns; guarded by mu
 }
 

@@ -489,6 +489,14 @@ func TestPlaintextOfOneURL(t *testing.T) {
 	refused(t, "call", b.call("critic"), http.StatusForbidden, agentbus.CodeForbidden)
 }
 
+func table(agents ...*agent) *gateway.Table {
+	targets := make([]*gateway.Target, len(agents))
+	for i, a := range agents {
+		targets[i] = a.Target
+	}
+	return gateway.NewTable(targets, nil)
+}
+
 // TestInherit: G13, a change of the configuration that keeps a URL keeps what is
 // known of it.
 func TestInherit(t *testing.T) {
@@ -507,7 +515,8 @@ func TestInherit(t *testing.T) {
 	slow.next(t)
 	call.Go(func() { b.call("critic", turn("r", "t2")...) }) // one of the two met the URL that is down
 	slow.next(t)
-	after.Inherit(before.Target)
+	last, next := table(before), table(after, other)
+	next.Inherit(last)
 	old, now := before.Upstreams(), after.Upstreams()
 	if old[0].EjectedUntil.IsZero() || old[1].InFlight != 2 {
 		t.Fatalf("before the change: %+v", old)

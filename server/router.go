@@ -20,18 +20,9 @@ type roster struct {
 	aliases map[string]*gateway.Target
 }
 
-// set makes targets the agents from now on. What is known of the URLs that an
-// agent keeps stays known (G13).
 func (r *roster) set(targets []*gateway.Target, aliases map[string]*gateway.Target) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, t := range targets {
-		for _, last := range r.targets {
-			if last.Name == t.Name {
-				t.Inherit(last)
-			}
-		}
-	}
 	r.targets, r.aliases = targets, aliases
 	r.table.Store(gateway.NewTable(targets, aliases))
 }
