@@ -82,13 +82,14 @@ func TestAffinity(t *testing.T) {
 	c.set(other.Target)
 	var down atomic.Bool
 	down.Store(true)
-	reach := &net.Dialer{}
-	other.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	tr, reach := transport(t), &net.Dialer{}
+	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if down.Load() && addr == at[1].URL.Host { // the second
 			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
 		}
 		return reach.DialContext(ctx, network, addr)
-	}}
+	}
+	other.Transport = tr
 	b = newBus(t, nil, other)
 	moved := b.who(t, asAlice, conversations)
 	for i, name := range moved {

@@ -73,6 +73,9 @@ func (t *Table) Inherit(last *Table) {
 func (t *Target) inherit(from *Target) {
 	last, next := from.upstreams(), newPool(t)
 	next.mu = last.mu // it guards what both now have
+	next.mu.Lock()
+	defer next.mu.Unlock()
+	next.turns = last.turns
 	for i, u := range next.list {
 		for _, known := range last.list {
 			if known.name == u.name {
@@ -104,6 +107,7 @@ type upstream struct {
 	until     time.Time // left out until then; after that, until a request has found out
 	ejections int       // in a row
 	probing   bool
+	turn      int // of the pool, when it was last chosen: equals take turns
 }
 
 // at returns the URL of path below the agent's base. A path that repeats the
@@ -132,7 +136,7 @@ type pool struct {
 	affinity bool
 	now      func() time.Time
 	mu       *sync.Mutex // shared with the pools that Inherit made of this one
-	turn     int         // where the next search begins, so that equals take turns; guarded by mu
+	turns    int         // begun so far; guarded by mu
 }
 
 func newPool(t *Target) *pool {
@@ -172,6 +176,8 @@ func (p *pool) begin(x *exchange, tried uint64) try {
 	}
 	u := p.list[at]
 	u.inFlight.Add(1)
+	p.turns++
+	u.turn = p.turns
 	t := try{pool: p, to: u, bit: 1 << at, era: u.era.Load(), probe: u.due(now)}
 	u.probing = u.probing || t.probe
 	return t
@@ -197,13 +203,11 @@ func (u *upstream) due(now time.Time) bool {
 // choose returns the index of the best URL that is not among those tried, or -1.
 func (p *pool) choose(now time.Time, order []agentbus.Digest, tried uint64) int {
 	best, of := -1, rank{}
-	p.turn++
-	for i := range p.list {
-		at := (p.turn + i) % len(p.list)
+	for at, u := range p.list {
 		if tried>>at&1 == 1 {
 			continue
 		}
-		r := p.list[at].rank(now)
+		r := u.rank(now)
 		if order != nil && r.state != ejected {
 			r = rank{state: healthy, drawn: order[at]}
 		}
@@ -222,23 +226,24 @@ const (
 )
 
 // A rank orders the URLs of an agent: by state, then by what was drawn for the
-// conversation, then by what they have to do, or by when they are due.
+// conversation, then by what they have to do or when they are due, then by whose turn it is.
 type rank struct {
 	state int
 	drawn agentbus.Digest
 	load  int64
+	turn  int
 }
 
 func (u *upstream) rank(now time.Time) rank {
 	switch {
 	case u.until.IsZero():
-		return rank{state: healthy, load: u.inFlight.Load()}
+		return rank{state: healthy, load: u.inFlight.Load(), turn: u.turn}
 	case u.due(now):
-		return rank{state: due}
+		return rank{state: due, turn: u.turn}
 	}
-	return rank{state: ejected, load: int64(u.until.Sub(now))}
+	return rank{state: ejected, load: int64(u.until.Sub(now)), turn: u.turn}
 }
 
 func (r rank) before(s rank) bool {
-	return cmp.Or(cmp.Compare(r.state, s.state), bytes.Compare(r.drawn[:], s.drawn[:]), cmp.Compare(r.load, s.load)) < 0
+	return cmp.Or(cmp.Compare(r.state, s.state), bytes.Compare(r.drawn[:], s.drawn[:]), cmp.Compare(r.load, s.load), cmp.Compare(r.turn, s.turn)) < 0
 }
