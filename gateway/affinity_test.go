@@ -59,9 +59,6 @@ func TestAffinity(t *testing.T) {
 			t.Errorf("%s serves %d conversations of %d", name, n, conversations)
 		}
 	}
-	if !slices.Equal(served, b.who(t, asAlice, conversations)) {
-		t.Error("a conversation moved, and nothing had happened")
-	}
 
 	// K10: the context alone selects nothing: bob's of the same name are others.
 	same := 0

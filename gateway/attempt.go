@@ -141,7 +141,7 @@ func (u *upstream) out(until time.Time) {
 // end counts the try as over. It returns until when its URL is left out because
 // of it, or the zero time. What began before the last ejection says nothing of
 // what the URL is like since.
-func (t try) end(v verdict) (until time.Time) {
+func (t *try) end(v verdict) (until time.Time) {
 	u := t.to
 	u.inFlight.Add(-1)
 	if !t.probe && (v == unknown || v == good && u.failures.Load() == 0) {

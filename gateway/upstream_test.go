@@ -122,6 +122,14 @@ func TestLeastInFlight(t *testing.T) {
 	}
 }
 
+// TestOneURLIsFree: G13, choosing costs an agent with one URL no memory.
+func TestOneURLIsFree(t *testing.T) { // not in parallel: what others allocate would be counted
+	a := target(t, "critic", "http://127.0.0.1/v1")
+	if n := testing.AllocsPerRun(100, a.TryOnce); n != 0 {
+		t.Errorf("%v allocations a call", n)
+	}
+}
+
 // TestOneOfTwoDown: G13, a URL that is not there costs no call anything: the
 // other serves it, in one attempt and one execution.
 func TestOneOfTwoDown(t *testing.T) {
