@@ -60,6 +60,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		}
 	}
 	s.store = store
+	s.releaseDead(ctx)
 	if err := s.build(); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
@@ -134,7 +135,8 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 
 // Serve serves the public surface on l until ctx ends, then drains (G31): no
 // new calls, live ones go on for up to drain_timeout, what is left is cut and
-// voided. It returns when everything it started has ended.
+// voided. It returns when everything it started has ended. When the store
+// breaks it ends with an error at once: a failed sync is never retried (I2).
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var h http.Handler = s.gateway
 	srv := &http.Server{
@@ -146,11 +148,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		l, h, srv.ConnContext = strict.Listen(l), strict.Handler(h), strict.ConnContext
 	}
 	srv.Handler = h
+	defer s.keep(ctx)()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
+	case <-s.store.Broken():
+		return errors.Join(errBroken, s.abort(ctx, srv), ended(served))
 	case <-ctx.Done():
 	}
 	return s.drain(ctx, srv, served)
@@ -163,17 +168,30 @@ func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan erro
 	defer cancel()
 	err := srv.Shutdown(patience)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.gateway.Abort()
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if err = srv.Shutdown(last); err != nil {
-			err = errors.Join(err, srv.Close())
-		}
+		err = s.abort(ctx, srv)
 	}
-	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
-		err = errors.Join(err, e)
+	return errors.Join(err, ended(served))
+}
+
+// abort cuts the live calls, and waits a little for what they have to say.
+func (s *Server) abort(ctx context.Context, srv *http.Server) error {
+	s.gateway.Drain()
+	s.gateway.Abort()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := srv.Shutdown(last)
+	if err != nil {
+		err = errors.Join(err, srv.Close())
 	}
 	return err
+}
+
+// ended waits for a server that was shut down.
+func ended(served <-chan error) error {
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // Identify returns the principal of an API key; see [identity.APIKeys.Identify].
