@@ -136,7 +136,7 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 // Serve serves the public surface on l until ctx ends, then drains (G31): no
 // new calls, live ones go on for up to drain_timeout, what is left is cut and
 // voided. It returns when everything it started has ended. When the store
-// breaks it ends with an error at once: a failed sync is never retried (I2).
+// breaks it ends with an error: a failed sync is never retried (I2).
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var h http.Handler = s.gateway
 	srv := &http.Server{
@@ -155,43 +155,33 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	case err := <-served:
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
 	case <-s.store.Broken():
-		return errors.Join(errBroken, s.abort(ctx, srv), ended(served))
+		return errors.Join(errBroken, s.drain(ctx, srv, served, min(brokenPatience, s.cfg.DrainTimeout)))
 	case <-ctx.Done():
 	}
-	return s.drain(ctx, srv, served)
+	return s.drain(ctx, srv, served, s.cfg.DrainTimeout)
 }
 
-func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error) error {
-	s.log.LogAttrs(ctx, slog.LevelInfo, "draining", slog.Duration("at_most", s.cfg.DrainTimeout))
+// brokenPatience is how long live calls may still say that the store failed.
+const brokenPatience = time.Second
+
+func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error, atMost time.Duration) error {
+	s.log.LogAttrs(ctx, slog.LevelInfo, "draining", slog.Duration("at_most", atMost))
 	s.gateway.Drain()
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
 	defer cancel()
 	err := srv.Shutdown(patience)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = s.abort(ctx, srv)
+		s.gateway.Abort()
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err = srv.Shutdown(last); err != nil {
+			err = errors.Join(err, srv.Close())
+		}
 	}
-	return errors.Join(err, ended(served))
-}
-
-// abort cuts the live calls, and waits a little for what they have to say.
-func (s *Server) abort(ctx context.Context, srv *http.Server) error {
-	s.gateway.Drain()
-	s.gateway.Abort()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	err := srv.Shutdown(last)
-	if err != nil {
-		err = errors.Join(err, srv.Close())
+	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
 	}
 	return err
-}
-
-// ended waits for a server that was shut down.
-func ended(served <-chan error) error {
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }
 
 // Identify returns the principal of an API key; see [identity.APIKeys.Identify].

@@ -32,6 +32,7 @@ var children = map[string]func(s *sqlite.Store, name string) error{
 	"write until killed": writeUntilKilled,
 	"compete":            compete,
 	"hit a limit":        hitLimit,
+	"lose the sync":      loseSync,
 }
 
 // beChild plays the role that the environment asks for.
