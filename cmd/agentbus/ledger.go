@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/csv"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -107,7 +108,7 @@ func entryWriter(w io.Writer, asCSV bool) (write func(*agentbus.Entry) error, en
 			return table.Write([]string{
 				string(e.Payer), digits(e.Seq), string(e.Kind), digits(e.Call), strconv.Itoa(e.Attempt), e.Agent, string(e.Run), string(e.Turn),
 				digits(int64(e.Amount)), digits(int64(e.Unbilled)), e.At.UTC().Format(time.RFC3339Nano),
-				fmt.Sprintf("%x", e.Prev[:]), fmt.Sprintf("%x", e.Hash[:]),
+				hex.EncodeToString(e.Prev[:]), hex.EncodeToString(e.Hash[:]),
 			})
 		}, func() error {
 			table.Flush()

@@ -29,13 +29,13 @@ func FailSyncs() error {
 		{Code: answer, K: fail},
 		{Code: answer, K: allow},
 	}
-	program := syscall.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	program := syscall.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]} //nolint:gosec // there are five
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, setNoNewPrivileges, 1, 0, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("give up new privileges: %w", errno)
 	}
-	if _, _, errno := syscall.RawSyscall(seccomp, modeFilter, allTasks, uintptr(unsafe.Pointer(&program))); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(seccomp, modeFilter, allTasks, uintptr(unsafe.Pointer(&program))); errno != 0 { //nolint:gosec // the kernel reads it during the call
 		return fmt.Errorf("set the filter: %w", errno)
 	}
 	return nil

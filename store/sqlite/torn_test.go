@@ -52,7 +52,7 @@ func killed(t *testing.T) (file, log []byte, last int) {
 // I1, I2: writes that never reached the disk, torn ones and flipped bits in the
 // tail of the log leave what was written before them, whole calls only, or are
 // refused. Nothing is guessed.
-func TestADamagedTailLeavesAPrefix(t *testing.T) {
+func TestADamagedTailLeavesAPrefix(t *testing.T) { //nolint:tparallel // they share a random source
 	t.Parallel()
 	file, log, last := killed(t)
 	seed := uint64(time.Now().UnixNano())

@@ -66,7 +66,7 @@ func (m *model) draw() agentbus.Reservation {
 		r.Call.Digest = agentbus.Digest{9}
 	}
 	amount := agentbus.Micros(rapid.IntRange(0, 400).Draw(m.T, "amount"))
-	all := []agentbus.Budget{strict(string(m.run), 900), {Account: string(r.Call.Payer), Limit: 500}, {Account: string(m.run) + "/turns", Limit: 1 << 40, Calls: 4}}
+	all := []agentbus.Budget{strict(string(m.run), 900), {Account: string(r.Call.Payer), Limit: 500}, {Account: string(m.run) + "/turns", Limit: 1 << 40, Calls: 2}}
 	r.Hold = agentbus.Hold{Amount: amount, Budgets: all[:rapid.IntRange(0, len(all)).Draw(m.T, "budgets")]}
 	return r
 }
