@@ -2,12 +2,12 @@ package gateway
 
 import (
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // A Router knows the agents. It is safe for concurrent use; its Targets are not
@@ -46,14 +46,7 @@ type Target struct {
 // plaintext reports whether a credential for t would cross a network in the
 // clear without the operator having allowed it (P24).
 func (t *Target) plaintext() bool {
-	return !t.Local && !t.AllowPlaintext && t.URL.Scheme != "https" && !loopback(t.URL.Hostname())
-}
-
-func loopback(host string) bool {
-	if ip := net.ParseIP(host); ip != nil {
-		return ip.IsLoopback()
-	}
-	return strings.EqualFold(host, "localhost")
+	return !t.Local && !t.AllowPlaintext && t.URL.Scheme != "https" && !httpx.Loopback(t.URL.Hostname())
 }
 
 // at returns the URL of path below the agent's base. A path that repeats the
