@@ -29,8 +29,12 @@ type exchange struct {
 	notes     []string
 	record    agentbus.CallRecord // what becomes of it
 	wrote     bool                // the head of an answer is on its way
-	// flight and attempt are set when this request executes a call. failed is
-	// why it has no answer that duplicates could be given.
+	// leads is set while this request leads its call: duplicates wait for what
+	// becomes of it. want is what it asks of the ledger. flight and attempt are
+	// set once it executes the call. failed is why it has no answer that
+	// duplicates could be given.
+	leads   *flight
+	want    agentbus.Reservation
 	flight  *flight
 	attempt int
 	failed  error
@@ -113,6 +117,9 @@ func (x *exchange) echo(h http.Header) {
 // is the code and the message that the caller reads.
 func (x *exchange) refuse(w http.ResponseWriter, err error) {
 	x.end(err)
+	if x.leads != nil && x.failed == nil {
+		x.failed = err
+	}
 	x.echo(w.Header())
 	if x.attempt > 0 {
 		w.Header()["X-Agentbus-Attempts"] = []string{strconv.Itoa(x.attempt)}

@@ -129,7 +129,8 @@ func New(c Config) (*Gateway, error) {
 		{"payer", g.payer},       // who is billed, or 401 and 403
 		{"route", g.route},       // which agent is meant, or 404
 		{"depth", g.depth},       // 429 bridge_depth_exceeded
-		{"ledger", g.ledger},     // a duplicate is answered from memory; the rest is reserved
+		{"ledger", g.ledger},     // a duplicate of a call in flight attaches to it
+		{"reserve", g.reserve},   // a finished one is answered from memory; the rest is reserved, durably
 		{"proxy", g.proxy},       // the agent is called, its answer stored, settled and passed on
 	}
 	g.routes()

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 )
 
 const maxIdempotencyKey = 512
 
-// ledger answers a duplicate from memory or attaches it to the call in flight,
-// and reserves every other call durably before it goes on (G20 to G23). Only
-// POST is a call; anything else passes and is recorded.
+// ledger answers a duplicate of a call that is in flight by attaching it, and
+// leads every other call on to the ledger's word (G20, G22). Only POST is a call;
+// anything else passes and is recorded.
 func (g *Gateway) ledger(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
@@ -32,13 +33,13 @@ func (g *Gateway) ledger(next http.Handler) http.Handler {
 			x.refuse(w, err)
 			return
 		}
-		key, mint := x.key(idempotencyKey)
+		x.want.Key, x.want.MintTurn = x.key(idempotencyKey)
 		x.record.Digest = digestOf(r.Method, x.path, r.URL.RawQuery, x.body)
-		mismatch := g.once(w, r, x, next, agentbus.Reservation{Key: key, MintTurn: mint})
+		mismatch := g.once(w, r, x, next)      //nolint:contextcheck // what ends a call is written for a caller that has left, too
 		if mismatch && g.cfg.ExecuteMismatch { // a call of its own, with a key of its own
 			x.note("turn_reused")
-			key = sha256.Sum256(append(key[:], x.record.Digest[:]...))
-			mismatch = g.once(w, r, x, next, agentbus.Reservation{Key: key, MintTurn: mint})
+			x.want.Key = sha256.Sum256(append(x.want.Key[:], x.record.Digest[:]...))
+			mismatch = g.once(w, r, x, next) //nolint:contextcheck // as above
 		}
 		if mismatch {
 			x.refuse(w, errTurnMismatch)
@@ -48,68 +49,96 @@ func (g *Gateway) ledger(next http.Handler) http.Handler {
 
 // once executes the call, or answers it from memory or from the execution in
 // flight. It answers nothing when the key turns out to stand for another request.
-func (g *Gateway) once(w http.ResponseWriter, r *http.Request, x *exchange, next http.Handler, want agentbus.Reservation) (mismatch bool) {
-	f, leads := g.flights.join(want.Key, x.record.Digest)
+func (g *Gateway) once(w http.ResponseWriter, r *http.Request, x *exchange, next http.Handler) (mismatch bool) {
+	f, leads := g.flights.join(x.want.Key, x.record.Digest)
 	switch {
 	case leads:
-		return g.lead(w, r, x, next, want, f)
+		return g.lead(w, r, x, next, f)
 	case f.digest != x.record.Digest:
 		return true
 	}
 	return g.attach(w, r, x, f)
 }
 
-// lead reserves the call and executes it, or answers it from memory.
-func (g *Gateway) lead(w http.ResponseWriter, r *http.Request, x *exchange, next http.Handler, want agentbus.Reservation, f *flight) (mismatch bool) {
+// lead takes the call through the stages that remain, and then tells the
+// duplicates that wait for it what became of it.
+func (g *Gateway) lead(w http.ResponseWriter, r *http.Request, x *exchange, next http.Handler, f *flight) (mismatch bool) {
 	err := errLeaderGone // what duplicates read when the lines below panic
-	defer func() {       //nolint:contextcheck // what is written here is written for a caller that has left, too
+	defer func() {
 		if x.record.State == agentbus.CallExecuting { // they did: nothing else leaves a call so
 			g.void(r.Context(), x, errPanicked, agentbus.Usage{}, 0)
 		}
 		if x.failed != nil {
 			err = x.failed
 		}
-		g.flights.leave(want.Key)
+		x.leads = nil
+		g.flights.leave(x.want.Key)
 		f.end(err)
 	}()
-	got, reserveErr := g.reserve(r.Context(), x, want)
-	if reserveErr != nil {
-		err = reserveErr
-		x.refuse(w, err)
-		return false
+	x.leads = f
+	next.ServeHTTP(w, r)
+	if err = nil; x.failed == errTurnMismatch { //nolint:errorlint // the one that reserve leaves
+		err, mismatch, x.failed = x.failed, true, nil
 	}
+	return mismatch
+}
+
+// reserve asks the ledger for the right to execute the call, durably, or
+// answers it from memory (G21, G23).
+func (g *Gateway) reserve(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := exchangeOf(r)
+		if x.leads == nil { // no call
+			next.ServeHTTP(w, r)
+			return
+		}
+		got, err := g.ask(r.Context(), x)
+		if err != nil {
+			x.refuse(w, err)
+			return
+		}
+		if !g.known(w, x, got) {
+			x.record, x.attempt, x.flight = got.Call, got.Call.Attempts, x.leads
+			x.record.State = agentbus.CallExecuting
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// known answers a call that the ledger does not let execute. It reports false
+// when it does.
+func (g *Gateway) known(w http.ResponseWriter, x *exchange, got agentbus.Reserved) bool {
+	f := x.leads
 	f.change(func() { f.call = got.Call })
 	if got.Outcome != agentbus.OutcomeMismatch {
 		x.ownIDs(got.Call)
 	}
 	switch got.Outcome {
 	case agentbus.OutcomeExecute:
-		x.record, x.attempt, x.flight = got.Call, got.Call.Attempts, f
-		x.record.State = agentbus.CallExecuting
-		next.ServeHTTP(w, r)
-		err = nil
+		return false
 	case agentbus.OutcomeSettled:
 		f.change(func() { f.status, f.header, f.body = got.Reply.Status, got.Reply.Header, got.Reply.Body })
-		err = nil
 		x.replayHead(w, got.Call, "hit", got.Reply.Status, got.Reply.Header)
+		faults.At(faults.ReplayAmid)
 		_ = g.send(w, got.Reply.Body) // a caller that left may ask again
+		faults.At(faults.ReplayAfter)
 	case agentbus.OutcomeExpired:
-		err = errReplyExpired
-		x.refuse(w, err)
+		x.refuse(w, errReplyExpired)
 	case agentbus.OutcomeMismatch:
-		err, mismatch = errTurnMismatch, true
+		x.failed = errTurnMismatch // which the ledger stage answers
 	case agentbus.OutcomeInFlight:
-		err = errElsewhere
-		x.refuse(w, err)
+		x.refuse(w, errElsewhere)
+	case agentbus.OutcomeShort:
+		x.refuse(w, errShort(got.Short))
 	}
-	return mismatch
+	return true
 }
 
 var (
-	errTurnMismatch = &agentbus.Error{
+	errTurnMismatch = error(&agentbus.Error{
 		Code: agentbus.CodeTurnMismatch, Message: "this turn was sent before with another request",
 		Explain: &agentbus.Explain{Rule: "G20", Next: "send the request of the first time again, or give this one a turn id of its own"},
-	}
+	})
 	errReplyExpired = &agentbus.Error{
 		Code: agentbus.CodeReplyExpired, Message: "this turn was answered before, and its answer is no longer kept",
 		Explain: &agentbus.Explain{Rule: "G25", Next: "give the call a turn id of its own to execute it again"},
@@ -124,19 +153,21 @@ var (
 	})
 )
 
-// reserve asks the ledger, and takes over what a dead process left executing
-// (G24). A call that another living process executes is waited for. A caller that
+// ask asks the ledger, and takes over what a dead process left executing (G24). A call that another living process executes is waited for. A caller that
 // leaves while the ledger writes does not undo it: there may be duplicates that
 // wait for this call, and it goes on for the retry (G14).
-func (g *Gateway) reserve(ctx context.Context, x *exchange, want agentbus.Reservation) (agentbus.Reserved, error) {
+func (g *Gateway) ask(ctx context.Context, x *exchange) (agentbus.Reserved, error) {
 	x.fill()
+	want := x.want
 	want.Call = x.record
 	want.Call.Owner, want.Call.State = g.cfg.Owner, ""
 	if want.MintTurn != "" {
 		want.Call.TurnKey.ID = ""
 	}
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		faults.At(faults.ReserveBefore)
 		got, err := g.cfg.Ledger.Reserve(context.WithoutCancel(ctx), want)
+		faults.At(faults.ReserveAfter)
 		if err != nil {
 			return got, err
 		}
