@@ -50,6 +50,12 @@ type Introspection struct {
 	slots  chan struct{} // one for each question that is being asked
 }
 
+// A known is a principal that is believed until a time.
+type known struct {
+	principal agentbus.Principal
+	until     time.Time
+}
+
 // A refusal is an answer that a token does not count, until a time.
 type refusal struct {
 	err   error

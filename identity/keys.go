@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"github.com/agentbus/agentbus"
 )
 
@@ -38,28 +36,12 @@ type Config struct {
 type APIKeys struct {
 	static map[agentbus.Digest]agentbus.Principal // SHA-256 of the secret → principal
 	keys   Keys
-	recent *lru.Cache[agentbus.Digest, known] // keys of the store that were in force a moment ago
 }
-
-// A known is a principal that is believed until a time.
-type known struct {
-	principal agentbus.Principal
-	until     time.Time
-}
-
-// A key of the store is looked up again when it was found this long ago, so a
-// key that was revoked is refused at most a second later, by every process. A
-// look-up costs more than the rest of the authentication twenty times over.
-const (
-	keyTTL   = time.Second
-	keysHeld = 4096
-)
 
 // New returns an authenticator of the given keys. It fails when a static key
 // has no principal or no secret, or when two have the same secret.
 func New(c Config) (*APIKeys, error) {
 	a := &APIKeys{static: make(map[agentbus.Digest]agentbus.Principal, len(c.Static)), keys: c.Keys}
-	a.recent, _ = lru.New[agentbus.Digest, known](keysHeld) // fails for a size that is not positive
 	for _, k := range c.Static {
 		if k.Principal.ID == "" || k.Secret.IsZero() {
 			return nil, errors.New("an API key needs a principal id and a secret")
@@ -106,12 +88,10 @@ func (a *APIKeys) Identify(ctx context.Context, authorization agentbus.Credentia
 	return agentbus.Principal{}, notMine("the API key is not known, or it was revoked")
 }
 
-// stored returns the principal of a key of the store that is in force.
+// stored returns the principal of a key of the store that is in force. The
+// store is asked every time, so that a revocation counts at once, by whichever
+// process it was made.
 func (a *APIKeys) stored(ctx context.Context, h agentbus.Digest) (p agentbus.Principal, found bool, err error) {
-	now := time.Now()
-	if k, ok := a.recent.Get(h); ok && now.Before(k.until) {
-		return k.principal, true, nil
-	}
 	k, found, err := a.keys.KeyByHash(ctx, h)
 	if err != nil {
 		return p, false, fmt.Errorf("look up an API key: %w", err)
@@ -119,7 +99,6 @@ func (a *APIKeys) stored(ctx context.Context, h agentbus.Digest) (p agentbus.Pri
 	if !found || subtle.ConstantTimeCompare(k.Hash[:], h[:]) != 1 {
 		return p, false, nil
 	}
-	a.recent.Add(h, known{k.Principal, now.Add(keyTTL)})
 	return k.Principal, true, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -134,31 +133,4 @@ func TestNewKey(t *testing.T) {
 	if len(key.Handle) > 12 {
 		t.Errorf("the handle %s tells too much", key.Handle)
 	}
-}
-
-// TestRevokedWithinASecond: G4, a key of the store is looked up once a second,
-// so that a revocation counts after that at the latest.
-func TestRevokedWithinASecond(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		secret, key := identity.NewKey(alice, time.Now())
-		held := map[agentbus.Digest]agentbus.APIKey{}
-		keys, err := identity.New(identity.Config{Keys: store{keys: held}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		check := func(when, reason string) {
-			t.Helper()
-			if _, err := keys.Identify(t.Context(), agentbus.NewCredential("Bearer "+secret.Reveal())); reasonOf(err) != reason {
-				t.Errorf("%s: %v, want %q", when, err, reason)
-			}
-		}
-		check("before it is made", "unknown_key")
-		held[key.Hash] = key
-		check("at once", "")
-		delete(held, key.Hash)
-		check("revoked just now", "")
-		<-time.After(time.Second)
-		check("revoked a second ago", "unknown_key")
-	})
 }
