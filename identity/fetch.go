@@ -29,23 +29,24 @@ func newClient(transport http.RoundTripper, timeout time.Duration) *http.Client 
 	}
 }
 
-// secureURL reads an absolute URL over https, or over http to this machine.
-func secureURL(text string) (*url.URL, error) {
+// checkURL says what is wrong with a URL that should be absolute and over https,
+// or over http to this machine.
+func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Hostname() == "":
-		return nil, errors.New("this is not an absolute URL")
+		return errors.New("this is not an absolute URL")
 	case u.Scheme != "https" && (u.Scheme != "http" || !httpx.Loopback(u.Hostname())):
-		return nil, errors.New("the URL is neither https nor on this machine")
+		return errors.New("the URL is neither https nor on this machine")
 	case u.User != nil || u.Fragment != "":
-		return nil, errors.New("the URL holds a user or a fragment")
+		return errors.New("the URL holds a user or a fragment")
 	}
-	return u, nil
+	return nil
 }
 
-// getJSON reads the JSON at url, up to most bytes of it.
-func getJSON(ctx context.Context, client *http.Client, url string, most int64, into any) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+// getJSON reads the JSON at an address, up to most bytes of it.
+func getJSON(ctx context.Context, client *http.Client, at string, most int64, into any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
 	if err != nil {
 		return err
 	}

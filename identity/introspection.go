@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,7 +73,7 @@ const (
 // fault of the configuration at once, and asks the endpoint nothing yet.
 func NewIntrospection(c IntrospectionConfig) (*Introspection, error) {
 	faults := []error{c.Realm.check()}
-	if _, err := secureURL(c.URL); err != nil {
+	if err := checkURL(c.URL); err != nil {
 		faults = append(faults, fmt.Errorf("introspection: %w", err))
 	}
 	if c.ClientID == "" || c.ClientSecret.IsZero() {
@@ -130,7 +131,7 @@ func (i *Introspection) Identify(ctx context.Context, authorization agentbus.Cre
 		}
 		return i.ask(context.WithoutCancel(ctx), h, bearer) // others wait for it too; the client bounds its time
 	})
-	p, _ := v.(agentbus.Principal) //nolint:errcheck // nothing else is returned above
+	p, _ := v.(agentbus.Principal)
 	return p, err
 }
 
@@ -145,7 +146,7 @@ func (i *Introspection) asks(bearer agentbus.Credential) bool {
 }
 
 // remembered returns what the endpoint said of a token not long ago.
-func (i *Introspection) remembered(h agentbus.Digest) (p agentbus.Principal, err error, ok bool) { //nolint:revive,staticcheck // ok says whether the other two hold
+func (i *Introspection) remembered(h agentbus.Digest) (p agentbus.Principal, err error, ok bool) {
 	now := time.Now()
 	if k, ok := i.good.Get(h); ok && now.Before(k.until) {
 		return k.principal, nil, true
@@ -249,11 +250,7 @@ func names(aud any, audience string) bool {
 	case string:
 		return v == audience
 	case []any:
-		for _, a := range v {
-			if a == any(audience) {
-				return true
-			}
-		}
+		return slices.Contains(v, any(audience))
 	}
 	return false
 }

@@ -105,7 +105,7 @@ func (s *keySet) refresh(ctx context.Context, seen *heldKeys) (*heldKeys, error)
 		s.held.Store(held)
 		return held, nil
 	})
-	held, _ := v.(*heldKeys) //nolint:errcheck // nothing else is returned above
+	held, _ := v.(*heldKeys)
 	return held, err
 }
 
@@ -123,7 +123,7 @@ func (s *keySet) read(ctx context.Context) ([]jose.JSONWebKey, error) {
 		if doc.Issuer != s.issuer {
 			return nil, errors.New("its discovery document is of another issuer")
 		}
-		if _, err := secureURL(doc.JWKSURI); err != nil {
+		if err := checkURL(doc.JWKSURI); err != nil {
 			return nil, fmt.Errorf("jwks_uri of its discovery document: %w", err)
 		}
 		at = doc.JWKSURI
@@ -194,9 +194,6 @@ func (h *heldKeys) find(kid string, alg jose.SignatureAlgorithm) (any, bool) {
 	return fitting, fitting != nil
 }
 
-// curveBits is the size of the curve of each ECDSA algorithm.
-var curveBits = map[jose.SignatureAlgorithm]int{jose.ES256: 256, jose.ES384: 384, jose.ES512: 521}
-
 // fits reports whether a signature by alg can be one of key k.
 func fits(k jose.JSONWebKey, alg jose.SignatureAlgorithm) bool {
 	if k.Algorithm != "" && k.Algorithm != string(alg) {
@@ -206,7 +203,8 @@ func fits(k jose.JSONWebKey, alg jose.SignatureAlgorithm) bool {
 	case *rsa.PublicKey:
 		return strings.HasPrefix(string(alg), "RS") || strings.HasPrefix(string(alg), "PS")
 	case *ecdsa.PublicKey:
-		return pub.Curve.Params().BitSize == curveBits[alg]
+		curve := map[string]string{"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}[string(alg)]
+		return pub.Curve.Params().Name == curve
 	case ed25519.PublicKey:
 		return alg == jose.EdDSA
 	}

@@ -57,11 +57,11 @@ const maxToken = 16 << 10
 // of the configuration at once, and asks the issuer nothing yet.
 func NewJWT(c JWTConfig) (*JWT, error) {
 	faults := []error{c.Realm.check()}
-	if _, err := secureURL(c.Issuer); err != nil {
+	if err := checkURL(c.Issuer); err != nil {
 		faults = append(faults, fmt.Errorf("issuer: %w", err))
 	}
 	if c.JWKSURL != "" {
-		if _, err := secureURL(c.JWKSURL); err != nil {
+		if err := checkURL(c.JWKSURL); err != nil {
 			faults = append(faults, fmt.Errorf("JWKS: %w", err))
 		}
 	}

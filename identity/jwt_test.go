@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -102,7 +102,7 @@ func TestJWT(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" || reasonOf(err) != c.reason {
 			t.Errorf("%s: %v, want %q (-want +got):\n%s", name, err, c.reason, diff)
 		}
-		for _, part := range strings.Split(strings.TrimPrefix(c.credential.Reveal(), "Bearer "), ".") { // P19
+		for part := range strings.SplitSeq(strings.TrimPrefix(c.credential.Reveal(), "Bearer "), ".") { // P19
 			if err != nil && len(part) > 4 && strings.Contains(err.Error(), part) {
 				t.Errorf("%s: the error tells the token: %v", name, err)
 			}
@@ -241,7 +241,7 @@ func TestKeysOverTime(t *testing.T) {
 		rotated := func() agentbus.Credential { return sign(t, jose.EdDSA, keysOnce()["ed"], "ed", i.claims(nil)) }
 		check("the first token", i.token(nil), "", 1)
 		for n := range 100 {
-			check("a storm", sign(t, jose.ES256, keysOnce()["other"], fmt.Sprint(n), i.claims(nil)), "unknown_key", 1)
+			check("a storm", sign(t, jose.ES256, keysOnce()["other"], strconv.Itoa(n), i.claims(nil)), "unknown_key", 1)
 		}
 		i.publish(nil, "ed") // rotation
 		check("at once", rotated(), "unknown_key", 1)
