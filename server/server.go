@@ -61,6 +61,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		}
 	}
 	s.store = store
+	s.releaseDead(ctx)
 	if err := s.build(); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
@@ -132,7 +133,8 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 
 // Serve serves the public surface on l, over TLS when that is configured, until ctx ends, then drains (G31): no
 // new calls, live ones go on for up to drain_timeout, what is left is cut and
-// voided. It returns when everything it started has ended.
+// voided. It returns when everything it started has ended. When the store
+// breaks it ends with an error: a failed sync is never retried (I2).
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var h http.Handler = s.gateway
 	srv := &http.Server{
@@ -148,20 +150,26 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		l, h, srv.ConnContext = strict.Listen(l), strict.Handler(h), strict.ConnContext
 	}
 	srv.Handler = h
+	defer s.keep(ctx)()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
+	case <-s.store.Broken():
+		return errors.Join(errBroken, s.drain(ctx, srv, served, min(brokenPatience, s.cfg.DrainTimeout)))
 	case <-ctx.Done():
 	}
-	return s.drain(ctx, srv, served)
+	return s.drain(ctx, srv, served, s.cfg.DrainTimeout)
 }
 
-func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error) error {
-	s.log.LogAttrs(ctx, slog.LevelInfo, "draining", slog.Duration("at_most", s.cfg.DrainTimeout))
+// brokenPatience is how long live calls may still say that the store failed.
+const brokenPatience = time.Second
+
+func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error, atMost time.Duration) error {
+	s.log.LogAttrs(ctx, slog.LevelInfo, "draining", slog.Duration("at_most", atMost))
 	s.gateway.Drain()
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
 	defer cancel()
 	err := srv.Shutdown(patience)
 	if errors.Is(err, context.DeadlineExceeded) {

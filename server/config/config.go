@@ -53,7 +53,7 @@ type Config struct {
 	Store          Store                   `yaml:"store" doc:"Where runs, turns and charges are kept."`
 	Limits         Limits                  `yaml:"limits" doc:"What is refused before any work is done (G3, P10)."`
 	Forwarding     Forwarding              `yaml:"forwarding" doc:"Credentials that a caller forwards for somebody else (P20)."`
-	Retention      Retention               `yaml:"retention" idle:"true" doc:"How long what was said is kept. Keys, digests and amounts stay (G25)."`
+	Retention      Retention               `yaml:"retention" doc:"How long what was said is kept. Keys, digests and amounts stay (G25)."`
 	Detach         Detach                  `yaml:"detach" doc:"Calls that go on in the background after their caller left, so that its retry finds the answer (G14)."`
 	Ledger         Ledger                  `yaml:"ledger" doc:"Once per turn, charged once."`
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
@@ -129,7 +129,7 @@ type Key struct {
 // Retention says how long things are kept.
 type Retention struct {
 	Replies time.Duration `yaml:"replies" default:"24h" min:"1s" doc:"Stored answers; a later duplicate gets 410 reply_expired."`
-	Events  time.Duration `yaml:"events" default:"30d" min:"1s" doc:"Events of finished runs."`
+	Events  time.Duration `yaml:"events" idle:"true" default:"30d" min:"1s" doc:"Events of finished runs."`
 }
 
 // Detach bounds the calls whose caller has left.

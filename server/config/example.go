@@ -100,6 +100,9 @@ func Example() []byte {
 		case isSection(f.typ):
 			b.WriteString("#" + f.name + ":\n")
 			for _, g := range fieldsOf(f.typ) {
+				if g.idle {
+					continue
+				}
 				comment(&b, "  # ", g.doc)
 				b.WriteString("#  " + g.name + ": " + g.def + "\n")
 			}
