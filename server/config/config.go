@@ -43,9 +43,11 @@ type later struct{}
 // A Config is a checked configuration. It comes from [Load], is not changed
 // afterwards and may then be shared.
 type Config struct {
-	Listen         string                  `yaml:"listen" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. There is no TLS on it: keep it on loopback or behind a proxy that has."`
+	Listen         string                  `yaml:"listen" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. Without tls, keep it on loopback or behind a proxy that has."`
 	PublicURL      string                  `yaml:"public_url" idle:"true" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request."`
+	TLS            *TLS                    `yaml:"tls" doc:"The public surface over TLS, with HTTP/1.1. Absent: plain HTTP."`
 	Keys           []Key                   `yaml:"keys" doc:"Who may call: static principals. More are made by agentbus keys create, which needs no secret here."`
+	Auth           Auth                    `yaml:"auth" doc:"Who may call beside keys, and who is asked first (G4)."`
 	Agents         map[string]Agent        `yaml:"agents" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"The agents of this bus by name. A caller reaches one as model NAME, agent/NAME, bridge/KIND/NAME or an alias (G1)."`
 	Conversations  map[string]Conversation `yaml:"conversations" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"Conversations by name; an agent of kind conversation makes one callable."`
 	Store          Store                   `yaml:"store" doc:"Where runs, turns and charges are kept."`
@@ -60,7 +62,6 @@ type Config struct {
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
 	_ later `yaml:"admin" doc:"Listener of the console, the admin API and the metrics."`
-	_ later `yaml:"auth" doc:"JWT and RFC 7662 introspection."`
 	_ later `yaml:"budgets" doc:"Caps per payer and period (G27)."`
 	_ later `yaml:"telemetry" doc:"OpenTelemetry export."`
 	_ later `yaml:"chain" doc:"The agent chain of A2A calls (C4 to C13)."`
@@ -120,11 +121,9 @@ type Key struct {
 	Secret     agentbus.Credential    `yaml:"secret" pattern:"^[!-~]+$" doc:"The secret itself; refused without --dev."`
 	InterAgent bool                   `yaml:"inter_agent" doc:"May forward another's credential (P20)."`
 	Role       agentbus.PrincipalRole `yaml:"role" default:"user" enum:"user|admin" doc:"user may call agents; admin may operate the bus as well."`
-}
-
-// Principal returns whom the key stands for.
-func (k Key) Principal() agentbus.Principal {
-	return agentbus.Principal{ID: k.ID, Role: k.Role, InterAgent: k.InterAgent}
+	Agents     []string               `yaml:"agents" doc:"The only agents it may call, by name. Absent: every agent; []: none (G6)."`
+	NoRunIDs   bool                   `yaml:"no_run_ids" doc:"It may not name runs: each of its calls is a run of its own (G6)."`
+	Rate       *Rate                  `yaml:"rate" doc:"How often it may call. Absent: as often as it likes (G8)."`
 }
 
 // Retention says how long things are kept.
