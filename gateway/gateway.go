@@ -86,6 +86,9 @@ type Config struct {
 	Version string                      // of the product, for /version
 	Ready   func(context.Context) error // nil: always ready
 	Logger  *slog.Logger                // nil: nothing is logged
+
+	Observers []Observer // told of each request at its end (G33); none costs nothing
+	Tracer    Tracer     // nil: the traces of callers are continued, and none is begun (G34)
 }
 
 // A Stage is one step of the gateway's policy. It adds to what is known of the

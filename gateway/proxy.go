@@ -30,7 +30,9 @@ func (g *Gateway) proxy(http.Handler) http.Handler {
 		x := exchangeOf(r)
 		ctx, cancel, release := g.callContext(r, x)
 		defer release()
+		x.calling()
 		resp, err := g.roundTrip(ctx, x, r) //nolint:contextcheck // a call outlives its caller (G14)
+		x.waited(x.seen.Called)
 		if err != nil {
 			g.fail(w, r, x, transportError(ctx, err)) //nolint:contextcheck // as above
 			return
@@ -147,6 +149,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, bo
 		h["Authorization"] = []string{reveal(x.auth)}
 	}
 	out := x.lineage
+	out.TraceParent = x.seen.Client.String()
 	if x.inProcess == nil { // a driver of this bus has counted its hop already (P9)
 		out = out.Forward()
 	}

@@ -62,6 +62,7 @@ func (g *Gateway) record(next http.Handler) http.Handler {
 				}
 			}
 			g.access(r, x)
+			g.tell(r, x)
 		}()
 		next.ServeHTTP(w, r)
 		returned = true
@@ -88,7 +89,7 @@ func (g *Gateway) access(r *http.Request, x *exchange) {
 		slog.Int("depth", c.Depth), slog.String("speaker", c.Speaker.Wire()), slog.String("caller", c.Caller),
 		slog.String("payer", string(c.Payer)), slog.String("agent", c.Agent), slog.String("state", string(c.State)),
 		slog.Int("status", c.Status), slog.String("code", string(c.Code)), slog.Int("attempts", c.Attempts),
-		slog.Int64("cost_micros", int64(c.Cost)), slog.Duration("took", c.Ended.Sub(c.Began)))
+		slog.Int64("cost_micros", int64(c.Cost)), slog.Duration("took", c.Ended.Sub(c.Began)), x.traceAttr())
 }
 
 // limits reads the body within its bounds (G3): over the size is 413, whether
@@ -183,6 +184,7 @@ func (g *Gateway) lineage(next http.Handler) http.Handler {
 		if x.lineage = l; l.Turn == "" {
 			x.minted = true
 		}
+		g.place(x, l.TraceParent, l.TraceState)
 		next.ServeHTTP(w, r)
 	})
 }
