@@ -28,6 +28,10 @@ type Config struct {
 	Path string
 	// Logger hears of failed commits and migrations; nil: nobody does.
 	Logger *slog.Logger
+	// Committed is told how long each transaction took, to its COMMIT or its
+	// end (G33). It is called by the committer, which waits for it; nil: nobody
+	// is told.
+	Committed func(took time.Duration)
 }
 
 // A Store is an open store. Its methods are safe for concurrent use.
@@ -51,6 +55,7 @@ type Store struct {
 	entries sync.RWMutex          // held for reading while a task enters the queue, for writing to close it
 	closed  bool                  // guarded by entries
 	ended   chan struct{}         // closed by the committer as it ends
+	timed   func(time.Duration)   // Config.Committed; not nil
 	close   func() error          // once
 }
 
@@ -71,6 +76,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		queue: make(chan *task, maxQueue),
 		notes: newNotes(maxNotes),
 		ended: make(chan struct{}),
+		timed: cfg.Committed,
+	}
+	if s.timed == nil {
+		s.timed = func(time.Duration) {}
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -111,6 +120,9 @@ func (s *Store) release() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Queued returns how many writes wait for the committer (G33).
+func (s *Store) Queued() int { return len(s.queue) }
 
 // InstallKey returns the 32 random bytes that were made with the store (P19).
 // The caller does not change them.
