@@ -88,7 +88,7 @@ type Config struct {
 	// Degraded says what is not as the operator wants it although the bus
 	// serves, in words for everybody: /readyz shows them. nil: nothing is.
 	Degraded func() []string
-	Logger  *slog.Logger                // nil: nothing is logged
+	Logger   *slog.Logger // nil: nothing is logged
 
 	Observers []Observer // told of each request at its end (G33); none costs nothing
 	Tracer    Tracer     // nil: the traces of callers are continued, and none is begun (G34)

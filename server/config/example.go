@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"reflect"
 	"strings"
 )
@@ -73,7 +74,7 @@ func Example() []byte {
 			b.WriteString("#" + f.name + ":\n")
 			for _, g := range fieldsOf(f.typ) {
 				comment(&b, "  # ", g.doc)
-				b.WriteString("#  " + g.name + ": " + g.def + "\n")
+				b.WriteString("#  " + g.name + ": " + cmp.Or(g.def, g.example) + "\n")
 			}
 		case f.def == "":
 			b.WriteString("#" + f.name + ": " + f.example + "\n")
