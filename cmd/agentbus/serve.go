@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"syscall"
 
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
@@ -55,7 +58,10 @@ func (v *serveVerb) Run(ctx context.Context, a *app) error {
 	calm, stop := newCalmLog(ctx, a.stderr, level)
 	defer stop()
 	log := slog.New(calm)
-	s, err := a.open(ctx, c, log)
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	s, err := a.open(ctx, server.Config{Config: c, Logger: log, Load: a.again(c, flags), Hangup: hangup})
 	if err != nil {
 		return err
 	}
@@ -68,10 +74,22 @@ func (v *serveVerb) Run(ctx context.Context, a *app) error {
 	return s.Serve(ctx, l)
 }
 
-// open builds the bus of a configuration. Nothing listens yet.
-func (a *app) open(ctx context.Context, c *config.Config, log *slog.Logger) (*server.Server, error) {
+// again reads the configuration as it was read at first (G30). A file that was
+// there must be there: while it is being replaced there is a moment without one,
+// and all defaults would be a bus without agents.
+func (a *app) again(c *config.Config, flags []config.Flag) func() (*config.Config, []config.Warning, error) {
+	from := a.source(flags...)
+	if c.Path != "" {
+		from.Path = c.Path
+	}
+	return func() (*config.Config, []config.Warning, error) { return config.Load(from) }
+}
+
+// open builds a bus. Nothing listens yet.
+func (a *app) open(ctx context.Context, c server.Config) (*server.Server, error) {
 	info, _ := debug.ReadBuildInfo()
-	return server.New(ctx, server.Config{Config: c, Version: newBuild(info, linkedVersion).Version, Logger: log})
+	c.Version = newBuild(info, linkedVersion).Version
+	return server.New(ctx, c)
 }
 
 // opened loads the configuration and builds its bus, for verbs that act on the
@@ -81,6 +99,6 @@ func (a *app) opened(ctx context.Context) (*server.Server, *config.Config, error
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := a.open(ctx, c, nil)
+	s, err := a.open(ctx, server.Config{Config: c})
 	return s, c, err
 }
