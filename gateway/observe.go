@@ -110,6 +110,19 @@ func route(r *http.Request) string {
 	return path
 }
 
+// where tells the log which call a line is about (G32). The agent is a
+// configured one or none.
+func (x *exchange) where() slog.Attr {
+	agent := ""
+	if x.target != nil {
+		agent = x.target.Name
+	}
+	return slog.Group("", slog.String("request_id", x.requestID),
+		slog.String("run", string(x.lineage.Run)), slog.String("turn", string(x.lineage.Turn)), slog.String("parent_turn", string(x.lineage.Parent)),
+		slog.Int("depth", x.lineage.Depth), slog.String("speaker", x.lineage.Speaker.Wire()),
+		slog.String("caller", x.caller.ID), slog.String("payer", string(x.payer)), slog.String("agent", agent), x.traceAttr())
+}
+
 // traceAttr is where the request stands in its trace, for the log; nothing for a
 // request of no trace.
 func (x *exchange) traceAttr() slog.Attr {

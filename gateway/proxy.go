@@ -262,8 +262,8 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 	if e.Err != nil {
 		cause = x.redact(e.Err.Error())
 	}
-	g.log.LogAttrs(ctx, slog.LevelWarn, "attempt failed", slog.String("request_id", x.requestID), slog.String("run", string(x.lineage.Run)),
-		slog.String("turn", string(x.lineage.Turn)), slog.String("code", string(e.Code)), slog.String("error", message), slog.String("cause", cause))
+	g.log.LogAttrs(ctx, slog.LevelWarn, "attempt failed", x.where(),
+		slog.String("code", string(e.Code)), slog.String("error", message), slog.String("cause", cause))
 	if x.flight == nil {
 		return
 	}

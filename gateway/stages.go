@@ -29,7 +29,7 @@ func (g *Gateway) recover(next http.Handler) http.Handler {
 			case http.ErrAbortHandler:
 				panic(p) //nolint:forbidigo // the server cuts the answer off, which is what it is for
 			default:
-				g.log.LogAttrs(r.Context(), slog.LevelError, "panic", slog.String("request_id", x.requestID),
+				g.log.LogAttrs(r.Context(), slog.LevelError, "panic", x.where(),
 					slog.String("panic", x.redact(fmt.Sprint(p))), slog.String("stack", string(debug.Stack())))
 			}
 			if x.wrote {

@@ -109,17 +109,10 @@ func (s *Server) Close() error {
 	s.agents.CloseIdleConnections()
 	err := s.store.Close()
 	if s.traces != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), tracesPatience)
-		defer cancel()
-		if e := s.traces.Close(ctx); e != nil {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "spans lost", slog.Any("error", e)) // nobody's call depends on them
-		}
+		err = errors.Join(err, s.traces.Close())
 	}
 	return err
 }
-
-// tracesPatience is how long a collector may take for the last spans.
-const tracesPatience = 5 * time.Second
 
 // Store returns what the bus keeps, to read and to manage keys.
 func (s *Server) Store() Store { return s.store }

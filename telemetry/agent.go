@@ -25,7 +25,7 @@ var results = []agentbus.Result{
 func newAgentMetrics(m *Metrics, name string) *agentMetrics {
 	label := prometheus.Labels{"agent": name}
 	a := &agentMetrics{
-		results:  map[agentbus.Result]prometheus.Counter{},
+		results:  make(map[agentbus.Result]prometheus.Counter, len(results)),
 		refusals: m.refusals.MustCurryWith(label), failures: m.failures.MustCurryWith(label),
 		input: m.tokens.WithLabelValues(name, "input"), cached: m.tokens.WithLabelValues(name, "cached"), output: m.tokens.WithLabelValues(name, "output"),
 		charged: m.charged.WithLabelValues(name), unbilled: m.unbilled.WithLabelValues(name),

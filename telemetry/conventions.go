@@ -99,7 +99,7 @@ func attributes(o *agentbus.Observation, tables ...[]row) []attribute.KeyValue {
 	out := []attribute.KeyValue{attribute.Int("agentbus.depth", o.Call.Depth)} // 0 is a depth
 	for _, table := range tables {
 		for _, r := range table {
-			if v := r.of(o); v.Type() != attribute.INVALID {
+			if v := r.of(o); v.Type() != attribute.EMPTY {
 				out = append(out, attribute.KeyValue{Key: r.key, Value: v})
 			}
 		}

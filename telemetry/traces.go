@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	otelcodes "go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -33,9 +34,9 @@ type TracesConfig struct {
 // request has ended, and wait in a bounded queue; what does not fit is dropped,
 // so that no call ever waits for a collector. Traces are safe for concurrent use.
 type Traces struct {
-	provider *sdktrace.TracerProvider
-	tracer   trace.Tracer
-	sampler  sdktrace.Sampler
+	tracer  trace.Tracer
+	sampler sdktrace.Sampler
+	close   func() error
 }
 
 // NewTraces returns the traces of a bus, or nil when neither the configuration
@@ -68,12 +69,19 @@ func NewTraces(ctx context.Context, c TracesConfig) (*Traces, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err), exporter.Shutdown(ctx))
 	}
-	t := &Traces{sampler: sampler, provider: sdktrace.NewTracerProvider(
+	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(told{exporter, c.Logger}), sdktrace.WithResource(about),
 		sdktrace.WithIDGenerator(given{}), sdktrace.WithSampler(sdktrace.AlwaysSample()), // Sampled has decided
-	)}
-	t.tracer = t.provider.Tracer("github.com/agentbus/agentbus", trace.WithInstrumentationVersion(c.Version), trace.WithSchemaURL(schemaURL))
-	return t, nil
+	)
+	return &Traces{
+		tracer:  provider.Tracer("github.com/agentbus/agentbus", trace.WithInstrumentationVersion(c.Version), trace.WithSchemaURL(schemaURL)),
+		sampler: sampler,
+		close: func() error {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
+			defer cancel()
+			return provider.Shutdown(last)
+		},
+	}, nil
 }
 
 // wanted reports whether anybody named a collector, and nobody said no.
@@ -117,8 +125,11 @@ func samplerOf(name, arg string) (sdktrace.Sampler, error) {
 	return nil, errors.New("OTEL_TRACES_SAMPLER names no sampler of OpenTelemetry")
 }
 
-// Close sends the spans that wait, until ctx ends, and drops the rest.
-func (t *Traces) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
+// Close sends the spans that wait, for a few seconds at most, and drops the rest.
+func (t *Traces) Close() error { return t.close() }
+
+// closePatience is how long a collector may take for the last spans.
+const closePatience = 5 * time.Second
 
 // Sampled decides whether the spans of a request are kept; without a parent the
 // trace begins with own.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -115,7 +116,7 @@ func TestSpans(t *testing.T) {
 	traces := opened(t, telemetry.TracesConfig{OTLP: c.URL + "/", Version: "1.2.3"})
 	o := call(nil)
 	traces.Observe(o)
-	if err := traces.Close(t.Context()); err != nil {
+	if err := traces.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.spans) != 2 {
@@ -138,7 +139,7 @@ func TestSpans(t *testing.T) {
 			t.Errorf("%s is a span %q of kind %s", s.name, s.span.GetName(), s.span.GetKind())
 		}
 	}
-	if took := time.Duration(server.GetEndTimeUnixNano() - server.GetStartTimeUnixNano()); took != 100*time.Millisecond { //nolint:gosec // of a test
+	if took := time.Duration(server.GetEndTimeUnixNano() - server.GetStartTimeUnixNano()); took != 100*time.Millisecond {
 		t.Errorf("the server span took %v", took)
 	}
 	where := map[string]string{
@@ -146,9 +147,7 @@ func TestSpans(t *testing.T) {
 		"agentbus.depth": "int_value:2", "agentbus.agent": "critic", "http.request.method": "POST", "http.response.status_code": "int_value:200",
 	}
 	check := func(name string, span *tracepb.Span, more map[string]string) {
-		for k, v := range where {
-			more[k] = v
-		}
+		maps.Copy(more, where)
 		if diff := cmp.Diff(more, values(span.GetAttributes())); diff != "" {
 			t.Errorf("attributes of the %s span (-want +got):\n%s", name, diff)
 		}
@@ -185,7 +184,7 @@ func TestRefusalsAreErrorSpans(t *testing.T) {
 		o.Call.Status = http.StatusUnprocessableEntity
 	}))
 	traces.Observe(call(func(o *agentbus.Observation) { o.Server = o.Server.WithSampled(false) }))
-	if err := traces.Close(t.Context()); err != nil {
+	if err := traces.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.spans) != 3 || c.paths[0] != "/own/path" || c.resource["service.name"] != "mine" {
@@ -232,7 +231,7 @@ func TestTracesAreOffByDefault(t *testing.T) {
 				t.Fatal(traces, err)
 			}
 			if traces != nil {
-				if err := traces.Close(t.Context()); err != nil {
+				if err := traces.Close(); err != nil {
 					t.Error(err)
 				}
 			}
@@ -255,7 +254,7 @@ func TestSampled(t *testing.T) {
 			unset(t)
 			t.Setenv("OTEL_TRACES_SAMPLER", sampler)
 			traces := opened(t, telemetry.TracesConfig{OTLP: "http://127.0.0.1:1"})
-			defer func() { _ = traces.Close(t.Context()) }()
+			defer func() { _ = traces.Close() }()
 			got := [3]bool{traces.Sampled(agentbus.SpanContext{}, kept), traces.Sampled(kept, kept.Child()), traces.Sampled(dropped, dropped.Child())}
 			if got != want {
 				t.Errorf("sampled %v, want %v", got, want)
@@ -276,7 +275,7 @@ func TestADeadCollectorHoldsNobodyUp(t *testing.T) {
 	for range 10_000 { // the queue holds 2,048 spans
 		traces.Observe(o)
 	}
-	if err := traces.Close(t.Context()); err != nil {
+	if err := traces.Close(); err != nil {
 		t.Error(err)
 	}
 	if !strings.Contains(log.String(), "spans lost") {

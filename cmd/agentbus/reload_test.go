@@ -33,9 +33,10 @@ func TestServeReloads(t *testing.T) {
 	save(t, path, head+one+alice)
 	hangUp(t, p)
 	eventually(t, "the new agent", func() bool {
-		status, _, _, err := post(t.Context(), url, aliceKey, hello, turnHeader("r1", "echo", 0))
+		status, _, _, err := post(t.Context(), url, aliceKey, hello, nil)
 		return err == nil && status == http.StatusOK
 	})
+	mustPost(t, url, aliceKey, hello, turnHeader("r1", "echo", 0))
 	if got := <-live; got.status != http.StatusOK || !strings.HasSuffix(got.body, "data: [DONE]\n\n") {
 		t.Errorf("the live stream got %d %s %v", got.status, got.body, got.err)
 	}
@@ -52,7 +53,7 @@ func TestServeReloads(t *testing.T) {
 
 	save(t, path, head+one) // alice's key is revoked; nobody says so
 	eventually(t, "the key's end", func() bool {
-		status, _, _, err := post(t.Context(), url, aliceKey, hello, turnHeader("r2", "echo", 0))
+		status, _, _, err := post(t.Context(), url, aliceKey, hello, nil)
 		return err == nil && status == http.StatusUnauthorized
 	})
 	if got := ready(t, url); strings.Contains(got, "degraded") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -20,9 +21,14 @@ type serveVerb struct {
 	Quiet    bool   `help:"Log warnings and errors only, no line for each call."`
 }
 
-// gcPercent trades memory for CPU (G35): with a heap of a few MiB the collector
-// would run many times a second.
-const gcPercent = 400
+// How far the heap may grow between two collections, in percent (G35). With a
+// live heap of a few MiB the collector would run many times a second at the
+// runtime's own 100; docs/operations.md has what was measured. Where GOMEMLIMIT
+// bounds the memory it does so whatever stands here, so the bus takes more of it.
+const (
+	gcPercent        = 400
+	gcPercentLimited = 800
+)
 
 // moreProcs are the threads that may run Go beside one a core. The committer
 // waits for the disk a few hundred times a second, and loses its place each
@@ -33,7 +39,11 @@ const moreProcs = 4
 // tune sets the runtime for a server, unless the environment has.
 func (a *app) tune() {
 	if _, set := a.env("GOGC"); !set {
-		debug.SetGCPercent(gcPercent)
+		percent := gcPercent
+		if debug.SetMemoryLimit(-1) != math.MaxInt64 { // GOMEMLIMIT, as the runtime has read it
+			percent = gcPercentLimited
+		}
+		debug.SetGCPercent(percent)
 	}
 	if _, set := a.env("GOMAXPROCS"); !set {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + moreProcs)

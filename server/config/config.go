@@ -140,7 +140,7 @@ type Retention struct {
 
 // Detach bounds the calls whose caller has left.
 type Detach struct {
-	Max     int           `yaml:"max" restart:"true" default:"256"min:"0" max:"1000000" doc:"How many at once; 0: a call ends when its caller leaves."`
+	Max     int           `yaml:"max" restart:"true" default:"256" min:"0" max:"1000000" doc:"How many at once; 0: a call ends when its caller leaves."`
 	Timeout time.Duration `yaml:"timeout" default:"5m" min:"1ms" doc:"How long each."`
 }
 
