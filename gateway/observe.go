@@ -72,9 +72,6 @@ func (g *Gateway) tell(r *http.Request, x *exchange) {
 	o.Call, o.Result, o.Method, o.Route = &x.record, x.result(), r.Method, route(r)
 	if t := x.target; t != nil {
 		o.Agent, o.Kind, o.Model = t.Name, t.Kind, t.Model
-		if !t.Local && t.URL != nil {
-			o.Host = t.URL.Host
-		}
 	}
 	for _, observer := range g.cfg.Observers {
 		observer.Observe(o)

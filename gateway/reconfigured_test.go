@@ -21,11 +21,11 @@ func TestReconfigured(t *testing.T) {
 		answerWith(http.StatusOK, completion)(w, r)
 	})
 	a.Price = price
-	dearer := *a.Target
+	dearer := &gateway.Target{Name: a.Name, Kind: a.Kind, URL: a.URL, Transport: a.Transport, Price: price}
 	dearer.Price.Call += 1000
 	var cfg gateway.Config
 	b := newBus(t, func(c *gateway.Config) { cfg = *c }, a)
-	cfg.Router, cfg.MaxDepth, cfg.Degraded = gateway.NewTable([]*gateway.Target{&dearer}, nil), 2, func() []string { return []string{"a fault"} }
+	cfg.Router, cfg.MaxDepth, cfg.Degraded = gateway.NewTable([]*gateway.Target{dearer}, nil), 2, func() []string { return []string{"a fault"} }
 	next, err := b.Reconfigured(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -78,7 +78,7 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 		Force: st.Force, MaxDepth: s.cfg.Limits.MaxDepth,
 	}
 	if !st.Authorization.IsZero() {
-		p, err := s.keys.Identify(ctx, st.Authorization)
+		p, err := s.identity.Identify(ctx, st.Authorization)
 		if err != nil {
 			return c, o, fmt.Errorf("identify the payer: %w", err)
 		}

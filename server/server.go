@@ -46,7 +46,8 @@ type Server struct {
 	log     *slog.Logger
 	owner   string
 	store   Store
-	agents  *httpx.Direct // to agents on the network
+	agents  *httpx.Direct   // to agents on the network
+	issuers *http.Transport // to those who know tokens
 	metrics *telemetry.Metrics
 	traces  *telemetry.Traces // nil: none are sent
 
@@ -75,6 +76,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		}
 	}
 	s.store = store
+	s.releaseDead(ctx)
 	s.dial()
 	if s.traces, err = telemetry.NewTraces(ctx, telemetry.TracesConfig{OTLP: c.Telemetry.OTLP, Version: c.Version, Logger: s.log}); err != nil {
 		return nil, errors.Join(err, store.Close())
@@ -90,6 +92,10 @@ func New(ctx context.Context, c Config) (*Server, error) {
 
 // dial prepares the way to agents on the network.
 func (s *Server) dial() {
+	s.issuers = &http.Transport{
+		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
+		MaxIdleConnsPerHost: 64, // no proxy from the environment: tokens are shown to their issuer only (P24)
+	}
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	s.agents = &httpx.Direct{
 		Dialer: dialer, HeaderTimeout: s.cfg.Limits.ResponseHeader, IdleTimeout: 90 * time.Second,
@@ -107,6 +113,7 @@ func (s *Server) dial() {
 // Server any more.
 func (s *Server) Close() error {
 	s.agents.CloseIdleConnections()
+	s.issuers.CloseIdleConnections()
 	err := s.store.Close()
 	if s.traces != nil {
 		err = errors.Join(err, s.traces.Close())
@@ -144,35 +151,46 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve serves the public surface on l until ctx ends, then drains (G31): no
+// Serve serves the public surface on l, over TLS when that is configured, until ctx ends, then drains (G31): no
 // new calls, live ones go on for up to drain_timeout, what is left is cut and
-// voided. It returns when everything it started has ended.
+// voided. It returns when everything it started has ended. When the store
+// breaks it ends with an error: a failed sync is never retried (I2).
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	h := s.Handler()
 	srv := &http.Server{
 		ReadHeaderTimeout: s.cfg.Limits.ReadHeader, IdleTimeout: s.cfg.Limits.Idle,
 		MaxHeaderBytes: int(s.cfg.Limits.MaxHeader), ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+	l, err := s.encrypted(l)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
 	if s.cfg.StrictHTTP {
 		strict := httpx.Strict{MaxHeader: int(s.cfg.Limits.MaxHeader)}
 		l, h, srv.ConnContext = strict.Listen(l), strict.Handler(h), strict.ConnContext
 	}
 	srv.Handler = h
+	defer s.keep(ctx)()
 	defer s.watching(ctx)()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
+	case <-s.store.Broken():
+		return errors.Join(errBroken, s.drain(ctx, srv, served, min(brokenPatience, s.now().cfg.DrainTimeout)))
 	case <-ctx.Done():
 	}
-	return s.drain(ctx, srv, served)
+	return s.drain(ctx, srv, served, s.now().cfg.DrainTimeout)
 }
 
-func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error) error {
-	s.log.LogAttrs(ctx, slog.LevelInfo, "draining", slog.Duration("at_most", s.now().cfg.DrainTimeout))
+// brokenPatience is how long live calls may still say that the store failed.
+const brokenPatience = time.Second
+
+func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error, atMost time.Duration) error {
+	s.log.LogAttrs(ctx, slog.LevelInfo, "draining", slog.Duration("at_most", atMost))
 	s.now().gateway.Drain()
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.now().cfg.DrainTimeout)
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
 	defer cancel()
 	err := srv.Shutdown(patience)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -187,9 +205,4 @@ func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan erro
 		err = errors.Join(err, e)
 	}
 	return err
-}
-
-// Identify returns the principal of an API key; see [identity.APIKeys.Identify].
-func (s *Server) Identify(ctx context.Context, authorization agentbus.Credential) (agentbus.Principal, error) {
-	return s.now().keys.Identify(ctx, authorization)
 }

@@ -13,10 +13,10 @@ import (
 type wiring struct {
 	*Server
 
-	cfg     Config
-	keys    *identity.APIKeys
-	router  roster
-	gateway *gateway.Gateway
+	cfg      Config
+	identity *identity.Chain
+	router   roster
+	gateway  *gateway.Gateway
 }
 
 // now returns the wiring in force.
@@ -25,12 +25,7 @@ func (s *Server) now() *wiring { return s.current.Load() }
 // wire makes a wiring of c, beside the one in force.
 func (s *Server) wire(c Config) (*wiring, error) {
 	w := &wiring{Server: s, cfg: c}
-	static := append([]identity.StaticKey(nil), c.Keys...)
-	for _, k := range c.Config.Keys {
-		static = append(static, identity.StaticKey{Principal: k.Principal(), Secret: k.Secret})
-	}
-	var err error
-	if w.keys, err = identity.New(identity.Config{Static: static, Keys: s.store}); err != nil {
+	if err := w.buildIdentity(); err != nil {
 		return nil, err
 	}
 	if err := w.buildAgents(); err != nil {
@@ -39,7 +34,9 @@ func (s *Server) wire(c Config) (*wiring, error) {
 	build := gateway.New
 	if before := s.now(); before != nil {
 		build = before.gateway.Reconfigured
+		w.router.table.Load().Inherit(before.router.table.Load())
 	}
+	var err error
 	w.gateway, err = build(w.gatewayConfig())
 	return w, err
 }
@@ -50,7 +47,7 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		d.Max = -1
 	}
 	c := gateway.Config{
-		Router: &s.router, Identifier: s.keys, Ledger: s.store, Recorder: s.store,
+		Router: &s.router, Identifier: s.identity, Ledger: s.store, Recorder: s.store,
 		MaxDepth: l.MaxDepth, MaxBody: int64(l.MaxBody), BodyTimeout: l.ReadBody, CallTimeout: l.CallTimeout,
 		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, DetachMax: d.Max, DetachTimeout: d.Timeout,
 		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
