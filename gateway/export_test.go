@@ -1,8 +1,36 @@
 package gateway
 
+import (
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
 // InFlight returns how many requests are being served, for tests that wait for
 // one to arrive.
 func (g *Gateway) InFlight() int { return int(g.inFlight.Load()) }
 
 // Detached returns how many calls go on without their caller.
 func (g *Gateway) Detached() int { return len(g.slots) }
+
+// Waiting returns how many calls stand in line for a budget.
+func (g *Gateway) Waiting() (n int) {
+	g.lines.mu.Lock()
+	defer g.lines.mu.Unlock()
+	for _, line := range g.lines.byAccount {
+		n += len(line)
+	}
+	return n
+}
+
+// Holding returns how many calls in flight hold something of budgets.
+func (g *Gateway) Holding() int {
+	g.lines.mu.Lock()
+	defer g.lines.mu.Unlock()
+	return len(g.lines.holding)
+}
+
+// Account returns the account that r keeps for a call.
+func (r *BudgetRule) Account(payer agentbus.Payer, caller string, run agentbus.RunID, at time.Time) string {
+	return r.account(&exchange{payer: payer, caller: agentbus.Principal{ID: caller}, lineage: agentbus.Lineage{Run: run}, began: at})
+}

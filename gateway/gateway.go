@@ -70,6 +70,12 @@ type Config struct {
 	DetachTimeout time.Duration // for how long; 0: 5 min
 	InFlight      int           // requests at once, beyond which they are shed (G8); 0: 10,000
 
+	// Budgets bound what calls may come to (G27). BudgetWait is how long a call
+	// may wait for calls in flight to release what they hold of them; 0: 5 s,
+	// negative: it does not wait.
+	Budgets    []BudgetRule
+	BudgetWait time.Duration
+
 	// RefuseForwarded answers 403 to a forwarded credential from a caller that
 	// may not forward one; otherwise it is ignored and recorded (P20).
 	RefuseForwarded bool
@@ -104,6 +110,7 @@ type Gateway struct {
 	mux     *http.ServeMux
 	call    http.Handler // all stages
 	flights flights
+	lines   *lines        // of calls that wait for a budget
 	slots   chan struct{} // one for each call that goes on without its caller
 
 	inFlight atomic.Int64
@@ -120,6 +127,7 @@ func New(c Config) (*Gateway, error) {
 	c.setDefaults()
 	g := &Gateway{cfg: c, mux: http.NewServeMux(), log: c.Logger, slots: make(chan struct{}, max(c.DetachMax, 0))}
 	g.flights.byKey = map[agentbus.Digest]*flight{}
+	g.lines = newLines()
 	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)
 		{"recover", g.recover},   // a panic costs one call, not the process
 		{"record", g.record},     // every hop leaves a record and a line in the log
@@ -148,6 +156,9 @@ func (c *Config) check() error {
 	if c.MaxDepth < 0 {
 		faults = append(faults, errors.New("gateway: MaxDepth is negative"))
 	}
+	for i := range c.Budgets {
+		faults = append(faults, c.Budgets[i].check())
+	}
 	return errors.Join(faults...)
 }
 
@@ -161,6 +172,8 @@ func (c *Config) setDefaults() {
 	c.DetachMax = or(c.DetachMax, 256)
 	c.DetachTimeout = or(c.DetachTimeout, 5*time.Minute)
 	c.InFlight = or(c.InFlight, 10_000)
+	c.BudgetWait = or(c.BudgetWait, 5*time.Second)
+	c.Budgets = narrowFirst(c.Budgets)
 	if c.Alive == nil {
 		c.Alive = func(string) bool { return false }
 	}

@@ -42,10 +42,10 @@ func (s *Server) target(name string, a config.Agent) (*gateway.Target, error) {
 	t := &gateway.Target{
 		Name: name, Kind: string(a.Kind), Model: a.Model, Authorization: a.Authorization,
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
-		Header: headers(a.Headers), Transport: s.agents, UsageCost: a.UsageCost,
+		Header: headers(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
 	}
 	if a.Price != nil {
-		t.Price = agentbus.Price(*a.Price)
+		t.Price, t.Priced = agentbus.Price(*a.Price), true
 	}
 	if a.Kind == config.KindOpenAI {
 		var err error

@@ -35,6 +35,7 @@ func (l *loader) check() {
 	l.installKey()
 	l.agents()
 	l.conversations()
+	l.budgets()
 }
 
 // flags reports a flag for a key that does not exist: a fault of the program.

@@ -164,7 +164,7 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"admin", "auth", "budgets", "telemetry", "chain", "lineage", "resolver", "a2a", "tools", "escalation",
+		"admin", "auth", "telemetry", "chain", "lineage", "resolver", "a2a", "tools", "escalation",
 		"agents.a.concurrency", "agents.a.detach", "agents.a.idempotent", "agents.b.kagent",
 		"conversations.c.participants[0].call_policy", "conversations.c.on_halt",
 	}

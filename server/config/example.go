@@ -39,6 +39,11 @@ var exampleText = map[string]string{
 #    price: {input: 0.15, cached: 0.075, output: 0.60, call: 0} # USD per million tokens, and per call
 #    max_cost_usd: 0.05                               # the most one call can cost
 `,
+	"budgets": `#budgets:
+#  - {period: run, usd: 1.00, calls: 100, wall_time: 1h}       # every run, nested calls included
+#  - {payer: user-123, period: day, usd: 5.00, mode: strict}   # never overshot
+#  - {caller: sandbox-a, period: month, usd: 50.00, mode: soft} # what a caller may cause; overshot by the calls in flight at most
+`,
 	"conversations": `conversations:
   chat:
     participants: [{agent: echo}, {agent: eliza}]
