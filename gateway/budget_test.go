@@ -19,8 +19,6 @@ import (
 	"github.com/agentbus/agentbus/gateway"
 )
 
-func micros(m agentbus.Micros) *agentbus.Micros { return &m }
-
 // under makes a bus's configuration one of these budgets.
 func under(rules ...gateway.BudgetRule) func(*gateway.Config) {
 	return func(c *gateway.Config) { c.Budgets = rules }
@@ -44,12 +42,15 @@ func (b *bus) state(account string) agentbus.BudgetState {
 // waiting waits until n calls stand in line.
 func (b *bus) waiting(n int) {
 	b.t.Helper()
-	late := time.Now().Add(patience)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patience)
 	for b.Waiting() != n {
-		if time.Now().After(late) {
+		select {
+		case <-tick.C:
+		case <-late:
 			b.t.Fatalf("%d calls wait, want %d", b.Waiting(), n)
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -111,12 +112,14 @@ func TestWorstCase(t *testing.T) {
 		"n unreadable":           {more: `,"max_tokens":20,"n":0`, whole: unknown},
 		"a key but for case":     {more: `,"max_tokens":20,"N":3`, whole: unknown},
 		"any other API":          {route: "/agents/critic/v1/other", more: `,"max_tokens":20`, whole: unknown},
-		"max_cost_usd":           {change: func(t *gateway.Target) { t.MaxCost = micros(11) }, whole: 11},
-		"max_cost_usd, reported": {change: func(t *gateway.Target) { t.UsageCost, t.MaxCost = true, micros(11) }, whole: 11},
+		"max_cost_usd":           {change: func(t *gateway.Target) { t.MaxCost = new(agentbus.Micros(11)) }, whole: 11},
+		"max_cost_usd, reported": {change: func(t *gateway.Target) { t.UsageCost, t.MaxCost = true, new(agentbus.Micros(11)) }, whole: 11},
 		"reported":               {change: func(t *gateway.Target) { t.UsageCost = true }, more: `,"max_tokens":20`, whole: unknown},
 		"per call":               {change: func(t *gateway.Target) { t.Price = agentbus.Price{Call: 5} }, whole: 5},
 		"no price":               {change: func(t *gateway.Target) { t.Price = agentbus.Price{} }, more: `,"max_tokens":20`, whole: unknown},
-		"dear when cached":       {change: func(t *gateway.Target) { t.Price = agentbus.Price{Input: 1, Cached: 3_000_000, Output: 15_000_000, Call: 7} }, more: `,"max_tokens":20`, out: 20},
+		"dear when cached": {change: func(t *gateway.Target) {
+			t.Price = agentbus.Price{Input: 1, Cached: 3_000_000, Output: 15_000_000, Call: 7}
+		}, more: `,"max_tokens":20`, out: 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -211,13 +214,13 @@ func TestBudgetScopes(t *testing.T) {
 		calls string // each: a, b for alice or bob, r for the relay on alice's bill; then the run; capital: refused
 	}{
 		"calls of a run":          {[]gateway.BudgetRule{run(gateway.BudgetRule{Calls: 2})}, "the budget of payer alice for run run-1 has 0 calls left of 2", "a1 a1 A1 a2 b1 R1"},
-		"payer by name":           {[]gateway.BudgetRule{day(gateway.BudgetRule{Payer: "alice", USD: micros(5), Strict: true})}, "the budget of payer alice for 2", "a1 A2 R3 b1 b1"},
-		"a name goes before all":  {[]gateway.BudgetRule{day(gateway.BudgetRule{USD: micros(5), Strict: true}), day(gateway.BudgetRule{Payer: "alice", USD: micros(15), Strict: true})}, "", "a1 a1 r1 A1 b1 B1"},
-		"caller":                  {[]gateway.BudgetRule{day(gateway.BudgetRule{Caller: "relay", USD: micros(5), Strict: true})}, "the budget of caller relay for 2", "r1 R2 a1 a2"},
+		"payer by name":           {[]gateway.BudgetRule{day(gateway.BudgetRule{Payer: "alice", USD: new(agentbus.Micros(5)), Strict: true})}, "the budget of payer alice for 2", "a1 A2 R3 b1 b1"},
+		"a name goes before all":  {[]gateway.BudgetRule{day(gateway.BudgetRule{USD: new(agentbus.Micros(5)), Strict: true}), day(gateway.BudgetRule{Payer: "alice", USD: new(agentbus.Micros(15)), Strict: true})}, "", "a1 a1 r1 A1 b1 B1"},
+		"caller":                  {[]gateway.BudgetRule{day(gateway.BudgetRule{Caller: "relay", USD: new(agentbus.Micros(5)), Strict: true})}, "the budget of caller relay for 2", "r1 R2 a1 a2"},
 		"caller on a payer":       {[]gateway.BudgetRule{day(gateway.BudgetRule{Caller: "relay", Payer: "alice", Calls: 1})}, "the budget of caller relay at the cost of alice for 2", "r1 R1 a1"},
-		"run and day":             {[]gateway.BudgetRule{run(gateway.BudgetRule{USD: micros(5), Strict: true}), day(gateway.BudgetRule{Calls: 2})}, "", "a1 A1 a2 A3 b1"},
-		"soft":                    {[]gateway.BudgetRule{day(gateway.BudgetRule{USD: micros(6)})}, "the budget of payer alice for 2", "a1 a1 A1"},
-		"soft: nothing":           {[]gateway.BudgetRule{day(gateway.BudgetRule{USD: micros(0)})}, "the budget of payer alice for 2", "A1"},
+		"run and day":             {[]gateway.BudgetRule{run(gateway.BudgetRule{USD: new(agentbus.Micros(5)), Strict: true}), day(gateway.BudgetRule{Calls: 2})}, "", "a1 A1 a2 A3 b1"},
+		"soft":                    {[]gateway.BudgetRule{day(gateway.BudgetRule{USD: new(agentbus.Micros(6))})}, "the budget of payer alice for 2", "a1 a1 A1"},
+		"soft: nothing":           {[]gateway.BudgetRule{day(gateway.BudgetRule{USD: new(agentbus.Micros(0))})}, "the budget of payer alice for 2", "A1"},
 		"wall time":               {[]gateway.BudgetRule{run(gateway.BudgetRule{WallTime: time.Nanosecond})}, "the budget of payer alice for run run-1 has no time left of 1ns", "a1 A1 a2"},
 		"wall time is not up yet": {[]gateway.BudgetRule{run(gateway.BudgetRule{WallTime: time.Hour})}, "", "a1 a1"},
 	} {
@@ -250,9 +253,9 @@ func TestChargeIsCapped(t *testing.T) {
 	t.Parallel()
 	for _, strict := range []bool{true, false} {
 		a := newAgent(t, "critic", nil)
-		a.Price, a.MaxCost = price, micros(600)
+		a.Price, a.MaxCost = price, new(agentbus.Micros(600))
 		s := newAgent(t, "streamer", streamWith(stream))
-		s.Price, s.MaxCost = price, micros(600)
+		s.Price, s.MaxCost = price, new(agentbus.Micros(600))
 		b := newBus(t, under(total(10_000, strict)), a, s)
 		want, unbilled := priced, agentbus.Micros(0)
 		if strict {
@@ -345,7 +348,7 @@ func newGate(t *testing.T, name string) gate {
 		}
 		answerWith(http.StatusOK, completion)(w, r)
 	})
-	g.MaxCost = micros(60)
+	g.MaxCost = new(agentbus.Micros(60))
 	return g
 }
 
@@ -482,7 +485,7 @@ func TestNestedCallDoesNotWaitForItsParent(t *testing.T) {
 	}
 	outer, middle := priceOf(nest("outer", "middle"), 40), priceOf(nest("middle", "inner"), 20)
 	b = newBus(t, func(c *gateway.Config) {
-		c.Budgets = []gateway.BudgetRule{{Period: gateway.PeriodRun, USD: micros(100), Strict: true}}
+		c.Budgets = []gateway.BudgetRule{{Period: gateway.PeriodRun, USD: new(agentbus.Micros(100)), Strict: true}}
 		c.BudgetWait, c.MaxDepth = time.Hour, 9
 	}, outer, middle, inner)
 	if got := b.call("outer", turn("r", "r.t0.x")...); got.status != http.StatusOK {
@@ -502,8 +505,12 @@ func TestNestedCallDoesNotWaitForItsParent(t *testing.T) {
 func TestBudgetRulesAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, r := range []gateway.BudgetRule{
-		{}, {Period: "week", Calls: 1}, {Period: gateway.PeriodDay}, {Period: gateway.PeriodDay, Calls: -1},
-		{Period: gateway.PeriodDay, USD: micros(-1)}, {Period: gateway.PeriodDay, WallTime: time.Hour},
+		{},
+		{Period: "week", Calls: 1},
+		{Period: gateway.PeriodDay},
+		{Period: gateway.PeriodDay, Calls: -1},
+		{Period: gateway.PeriodDay, USD: new(agentbus.Micros(-1))},
+		{Period: gateway.PeriodDay, WallTime: time.Hour},
 	} {
 		if _, err := gateway.New(gateway.Config{Budgets: []gateway.BudgetRule{r}}); err == nil || !strings.Contains(fmt.Sprint(err), "budget") && !strings.Contains(fmt.Sprint(err), "wall time") {
 			t.Errorf("%+v: %v", r, err)
