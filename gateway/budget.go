@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/url"
 	"slices"
@@ -214,4 +216,12 @@ func charge(h agentbus.Hold, cost agentbus.Micros) (charged, unbilled agentbus.M
 		return h.Amount, cost - h.Amount
 	}
 	return cost, 0
+}
+
+// capped tells the operator of a call that cost more than was held for it.
+func (g *Gateway) capped(ctx context.Context, x *exchange, charged, unbilled agentbus.Micros) {
+	x.note("charge_capped")
+	g.log.LogAttrs(ctx, slog.LevelWarn, "a call cost more than its budget held for it, and nobody pays the rest",
+		slog.String("request_id", x.requestID), slog.String("agent", x.target.Name), slog.String("run", string(x.lineage.Run)),
+		slog.String("turn", string(x.lineage.Turn)), slog.Int64("cost_micros", int64(charged)), slog.Int64("unbilled_micros", int64(unbilled)))
 }

@@ -44,6 +44,9 @@ type Ledger interface {
 	// Replayed counts a duplicate that was answered without executing. It
 	// returns when that is queued.
 	Replayed(ctx context.Context, id int64) error
+	// ReleaseDead gives back what calls hold of budgets whose process is no
+	// longer alive, and returns how many there were (G27).
+	ReleaseDead(ctx context.Context, alive func(owner string) bool) (int, error)
 }
 
 // A Recorder keeps the hops that executed nothing: refusals, and requests that

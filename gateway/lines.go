@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -10,112 +8,13 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-// afford asks the ledger for the right to execute the call, together with what
-// it takes from its budgets (G27). A call that does not fit only because calls in
-// flight hold more than they will cost waits for them, in the order in which
-// calls came, for BudgetWait at most.
-func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserved, err error) {
-	x.want.Hold = g.hold(x)
-	account := g.lines.before(x)
-	if account != "" {
-		got, err = g.lookUp(ctx, x)
-	} else {
-		got, err = g.ask(ctx, x)
-		account = g.waitsFor(x, got)
-	}
-	if account == "" || err != nil || got.Outcome != agentbus.OutcomeShort {
-		g.lines.holds(x, got)
-		return got, err
-	}
-	patience, cancel := context.WithTimeout(ctx, g.cfg.BudgetWait)
-	defer cancel()
-	for account != "" && err == nil && patience.Err() == nil {
-		got, err = g.stand(patience, x, account, got)
-		account = g.waitsFor(x, got)
-	}
-	if err == nil && got.Outcome == agentbus.OutcomeShort && ctx.Err() != nil {
-		err = errLeftLine
-	}
-	g.lines.holds(x, got)
-	return got, err
-}
-
-// errLeftLine is what duplicates read of a call whose caller left while it
-// waited.
-var errLeftLine = &agentbus.Error{
-	Code: agentbus.CodeOverloaded, Message: "this call waited for its budget until its caller left",
-	Explain: &agentbus.Explain{Rule: "G27", Next: "send the same turn again after the given time"}, RetryAfter: time.Second,
-}
-
-// lookUp asks the ledger for a call that must stand in line before it may be
-// executed: an answer from memory costs nothing and need not wait.
-func (g *Gateway) lookUp(ctx context.Context, x *exchange) (agentbus.Reserved, error) {
-	amount := x.want.Hold.Amount
-	x.want.Hold.Amount = beyond // lines are of strict budgets, which never have it
-	got, err := g.ask(ctx, x)
-	if err != nil || got.Outcome != agentbus.OutcomeExecute {
-		x.want.Hold.Amount = amount
-	}
-	return got, err
-}
-
-// stand waits in the line of an account. The first of a line asks the ledger
-// whenever something may have changed; the others do nothing. It returns when
-// the account no longer keeps the call waiting, or with last, what the ledger
-// said before, when ctx ends.
-func (g *Gateway) stand(ctx context.Context, x *exchange, account string, last agentbus.Reserved) (agentbus.Reserved, error) {
-	ticket := g.lines.join(account)
-	defer g.lines.leave(account, ticket)
-	poll := time.NewTicker(pollBudget)
-	defer poll.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return last, nil
-		case <-ticket:
-		case <-poll.C: // other processes release too
-			if !g.lines.first(account, ticket) {
-				continue
-			}
-		}
-		got, err := g.ask(ctx, x)
-		if err != nil || g.waitsFor(x, got) != account {
-			return got, err
-		}
-		last = got
-	}
-}
-
-// pollBudget is how often the first of a line asks without having been woken.
-const pollBudget = 250 * time.Millisecond
-
-// waitsFor returns the account for which a call may wait; "" when it may not. It
-// does not wait for the calls that it is made inside of: they wait for it.
-func (g *Gateway) waitsFor(x *exchange, got agentbus.Reserved) string {
-	if got.Outcome != agentbus.OutcomeShort || !got.Short.Passing || g.cfg.BudgetWait < 0 {
-		return ""
-	}
-	b := got.Short.Budget
-	if got.Short.State.Spent+g.lines.around(x, b.Account)+x.want.Hold.Amount > b.Limit {
-		return ""
-	}
-	return b.Account
-}
-
-// capped tells the operator of a call that cost more than was held for it.
-func (g *Gateway) capped(ctx context.Context, x *exchange, charged, unbilled agentbus.Micros) {
-	x.note("charge_capped")
-	g.log.LogAttrs(ctx, slog.LevelWarn, "a call cost more than its budget held for it, and nobody pays the rest",
-		slog.String("request_id", x.requestID), slog.String("agent", x.target.Name), slog.String("run", string(x.lineage.Run)),
-		slog.String("turn", string(x.lineage.Turn)), slog.Int64("cost_micros", int64(charged)), slog.Int64("unbilled_micros", int64(unbilled)))
-}
-
 // lines are the calls of this process that wait for a budget, and those that
 // hold something of one.
 type lines struct {
 	mu        sync.Mutex
 	byAccount map[string][]chan struct{} // in the order they came; a token says: ask
 	holding   map[place]holder
+	looked    time.Time // when what dead processes hold was looked for
 }
 
 // A place is where a call stands in its run.
@@ -184,6 +83,17 @@ func (l *lines) first(account string, c chan struct{}) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.byAccount[account][0] == c
+}
+
+// lookForDead reports whether it is time to, and takes it for done.
+func (l *lines) lookForDead(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.looked) < pollDead {
+		return false
+	}
+	l.looked = now
+	return true
 }
 
 func wake(c chan struct{}) {

@@ -23,7 +23,7 @@ func (g *Gateway) errShort(x *exchange, s *agentbus.Shortage) error {
 	case b.Strict && need == beyond:
 		e.Message = "what a call of agent " + x.target.Name + " can cost is not known, and the budget of " + whose + " is strict; $" + left.USD() + " are left of $" + b.Limit.USD()
 		e.Explain.Observed, e.Explain.Limit = left.USD(), b.Limit.USD()
-		e.Explain.Next = x.wouldTell() + "ask the operator to set max_cost_usd on agent " + x.target.Name
+		e.Explain.Next = x.bound("send") + "ask the operator to set max_cost_usd on agent " + x.target.Name
 	default:
 		e.Message = "the budget of " + whose + " has $" + left.USD() + " left of $" + b.Limit.USD()
 		if s.State.Held > 0 {
@@ -32,34 +32,21 @@ func (g *Gateway) errShort(x *exchange, s *agentbus.Shortage) error {
 		if b.Strict {
 			e.Message += ", and this call can cost $" + need.USD()
 		}
-		e.Explain.Observed, e.Explain.Limit, e.Explain.Next = left.USD(), b.Limit.USD(), x.wouldCostLess()+"ask the operator to raise the budget"
+		e.Explain.Observed, e.Explain.Limit, e.Explain.Next = left.USD(), b.Limit.USD(), x.bound("send less, with a smaller")+"ask the operator to raise the budget"
 	}
 	return e
 }
 
-// wouldTell says what the caller can do so that the worst case is known.
-func (x *exchange) wouldTell() string {
-	if x.target.UsageCost || x.target.Price.Output == 0 {
+// bound says what the caller can do so that the worst case is known, or less;
+// "" when it is not up to the caller.
+func (x *exchange) bound(how string) string {
+	switch t := x.target; {
+	case t.MaxCost != nil, t.UsageCost, t.Price.Output == 0:
 		return ""
-	}
-	return x.nameMost()
-}
-
-// wouldCostLess says what the caller can do so that the worst case is less.
-func (x *exchange) wouldCostLess() string {
-	if x.target.MaxCost != nil || x.target.Price.Output == 0 {
-		return ""
-	}
-	return x.nameMost()
-}
-
-func (x *exchange) nameMost() string {
-	switch x.dialect {
-	case dialectChat:
-		return "send a smaller max_tokens, or "
-	case dialectResponses:
-		return "send a smaller max_output_tokens, or "
-	case dialectOther:
+	case x.dialect == dialectChat:
+		return how + " max_tokens, or "
+	case x.dialect == dialectResponses:
+		return how + " max_output_tokens, or "
 	}
 	return ""
 }

@@ -60,6 +60,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		}
 	}
 	s.store = store
+	if _, err := store.ReleaseDead(ctx, alive); err != nil { // G27
+		return nil, errors.Join(err, store.Close())
+	}
 	if err := s.build(); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
