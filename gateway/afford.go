@@ -14,7 +14,7 @@ import (
 // calls came, for BudgetWait at most.
 func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserved, err error) {
 	x.want.Hold = g.hold(x)
-	account := g.lines.before(x)
+	account := g.funds.before(x)
 	if account != "" {
 		got, err = g.lookUp(ctx, x)
 	} else {
@@ -22,7 +22,7 @@ func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserve
 		account = g.waitsFor(x, got)
 	}
 	if account == "" || err != nil || got.Outcome != agentbus.OutcomeShort {
-		g.lines.holds(x, got)
+		g.funds.holds(x, got)
 		return got, err
 	}
 	patience, cancel := context.WithTimeout(ctx, g.cfg.BudgetWait)
@@ -34,7 +34,7 @@ func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserve
 	if err == nil && got.Outcome == agentbus.OutcomeShort && ctx.Err() != nil {
 		err = errLeftLine
 	}
-	g.lines.holds(x, got)
+	g.funds.holds(x, got)
 	return got, err
 }
 
@@ -62,8 +62,8 @@ func (g *Gateway) lookUp(ctx context.Context, x *exchange) (agentbus.Reserved, e
 // the account no longer keeps the call waiting, or with last, what the ledger
 // said before, when ctx ends.
 func (g *Gateway) stand(ctx context.Context, x *exchange, account string, last agentbus.Reserved) (agentbus.Reserved, error) {
-	ticket := g.lines.join(account)
-	defer g.lines.leave(account, ticket)
+	ticket := g.funds.join(account)
+	defer g.funds.leave(account, ticket)
 	poll := time.NewTicker(pollBudget)
 	defer poll.Stop()
 	for {
@@ -72,7 +72,7 @@ func (g *Gateway) stand(ctx context.Context, x *exchange, account string, last a
 			return last, nil
 		case <-ticket:
 		case <-poll.C: // other processes release too, or are gone
-			if !g.lines.first(account, ticket) {
+			if !g.funds.first(account, ticket) {
 				continue
 			}
 			g.releaseDead(ctx)
@@ -96,7 +96,7 @@ const (
 // releaseDead gives back what calls of dead processes hold, so that nobody waits
 // for it.
 func (g *Gateway) releaseDead(ctx context.Context) {
-	if !g.lines.lookForDead(time.Now()) {
+	if !g.funds.lookForDead(time.Now()) {
 		return
 	}
 	_, err := g.cfg.Ledger.ReleaseDead(ctx, func(owner string) bool { return owner == g.cfg.Owner || g.cfg.Alive(owner) })
@@ -112,7 +112,7 @@ func (g *Gateway) waitsFor(x *exchange, got agentbus.Reserved) string {
 		return ""
 	}
 	b := got.Short.Budget
-	if got.Short.State.Spent+g.lines.around(x, b.Account)+x.want.Hold.Amount > b.Limit {
+	if got.Short.State.Spent+g.funds.around(x, b.Account)+x.want.Hold.Amount > b.Limit {
 		return ""
 	}
 	return b.Account

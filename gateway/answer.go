@@ -307,7 +307,7 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	if err != nil {
 		return err
 	}
-	a.gateway.lines.released(x)
+	a.gateway.funds.released(x)
 	x.record.Unbilled += unbilled
 	x.record.State, x.record.Cost, x.record.Usage = agentbus.CallSettled, cost, u
 	x.flight.change(func() { x.flight.call.State, x.flight.call.Cost, x.flight.call.Usage = agentbus.CallSettled, cost, u })

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -100,6 +101,39 @@ func TestI5AThousandCallsAtOnce(t *testing.T) { //nolint:tparallel // a thousand
 				t.Errorf("%d wait, %d hold", b.Waiting(), b.Holding())
 			}
 		})
+	}
+}
+
+// TestI5OneBudgetOfTwoProcesses: two processes on one store keep one budget; what
+// one releases the other finds.
+func TestI5OneBudgetOfTwoProcesses(t *testing.T) {
+	t.Parallel()
+	const calls, limit = 200, agentbus.Micros(2000)
+	path := filepath.Join(t.TempDir(), "bus.db")
+	a := newAgent(t, "critic", nil)
+	a.Price = agentbus.Price{Output: 1_000_000}
+	var buses []*bus
+	for _, owner := range []string{"one", "other"} {
+		buses = append(buses, busOver(t, openStore(t, path), path, func(c *gateway.Config) {
+			c.Budgets, c.BudgetWait = []gateway.BudgetRule{total(limit, true)}, 5*time.Minute
+			c.Owner, c.Alive = owner, func(string) bool { return true }
+		}, a))
+	}
+	body := strings.TrimSuffix(ask("critic"), "}") + `,"max_tokens":80}`
+	var served atomic.Int64
+	var wg sync.WaitGroup
+	for i := range calls {
+		wg.Go(func() {
+			if got := buses[i%2].send(http.MethodPost, chatRoute, body, asAlice); got.status == http.StatusOK {
+				served.Add(1)
+			} else if got.code() != agentbus.CodeBudgetExceeded {
+				t.Error(got)
+			}
+		})
+	}
+	wg.Wait()
+	if s := buses[0].state("payer/alice/total"); served.Load() != 97 || s.Spent != 1940 || s.Held != 0 {
+		t.Errorf("%d served; %+v", served.Load(), s)
 	}
 }
 

@@ -15,9 +15,9 @@ func (g *Gateway) Detached() int { return len(g.slots) }
 
 // Waiting returns how many calls stand in line for a budget.
 func (g *Gateway) Waiting() (n int) {
-	g.lines.mu.Lock()
-	defer g.lines.mu.Unlock()
-	for _, line := range g.lines.byAccount {
+	g.funds.mu.Lock()
+	defer g.funds.mu.Unlock()
+	for _, line := range g.funds.byAccount {
 		n += len(line)
 	}
 	return n
@@ -25,9 +25,9 @@ func (g *Gateway) Waiting() (n int) {
 
 // Holding returns how many calls in flight hold something of budgets.
 func (g *Gateway) Holding() int {
-	g.lines.mu.Lock()
-	defer g.lines.mu.Unlock()
-	return len(g.lines.holding)
+	g.funds.mu.Lock()
+	defer g.funds.mu.Unlock()
+	return len(g.funds.holding)
 }
 
 // Account returns the account that r keeps for a call.

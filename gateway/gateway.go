@@ -113,7 +113,7 @@ type Gateway struct {
 	mux     *http.ServeMux
 	call    http.Handler // all stages
 	flights flights
-	lines   *lines        // of calls that wait for a budget
+	funds   *funds        // of calls that wait for a budget
 	slots   chan struct{} // one for each call that goes on without its caller
 
 	inFlight atomic.Int64
@@ -130,7 +130,7 @@ func New(c Config) (*Gateway, error) {
 	c.setDefaults()
 	g := &Gateway{cfg: c, mux: http.NewServeMux(), log: c.Logger, slots: make(chan struct{}, max(c.DetachMax, 0))}
 	g.flights.byKey = map[agentbus.Digest]*flight{}
-	g.lines = newLines()
+	g.funds = newFunds()
 	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)
 		{"recover", g.recover},   // a panic costs one call, not the process
 		{"record", g.record},     // every hop leaves a record and a line in the log

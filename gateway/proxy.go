@@ -272,7 +272,7 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 		Usage: u, Unbilled: unbilled, Hold: x.want.Hold, Ended: time.Now(),
 	})
 	faults.At(faults.VoidAfter)
-	g.lines.released(x)
+	g.funds.released(x)
 	if err != nil { // the key frees itself when this process is gone, or with the next attempt
 		g.log.LogAttrs(ctx, slog.LevelError, "attempt not voided", slog.String("request_id", x.requestID), slog.Any("error", err))
 	}
