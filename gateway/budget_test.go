@@ -320,7 +320,7 @@ func TestBudgetOutlivesTheProcess(t *testing.T) {
 	store = openStore(t, path)
 	impatient := busOver(t, store, path, func(c *gateway.Config) { under(total(15, true))(c); c.BudgetWait = -1 }, a)
 	refused(t, "held by the dead", impatient.call("critic"), http.StatusPaymentRequired, agentbus.CodeBudgetExceeded)
-	b := busOver(t, store, path, under(total(15, true)), a)
+	b := busOver(t, store, path, func(c *gateway.Config) { under(total(15, true))(c); c.BudgetWait = time.Hour }, a)
 	for range 2 {
 		if got := b.call("critic"); got.status != http.StatusOK {
 			t.Error(got)
