@@ -34,3 +34,12 @@ func (g *Gateway) Holding() int {
 func (r *BudgetRule) Account(payer agentbus.Payer, caller string, run agentbus.RunID, at time.Time) string {
 	return r.account(&exchange{payer: payer, caller: agentbus.Principal{ID: caller}, lineage: agentbus.Lineage{Run: run}, began: at})
 }
+
+// TryOnce begins and ends a try, as a call does.
+func (t *Target) TryOnce() {
+	one := t.upstreams().begin(&exchange{}, 0)
+	one.end(good)
+}
+
+// SetClock gives t a clock. It must be set before t is called.
+func (t *Target) SetClock(now func() time.Time) { t.now = now }
