@@ -96,11 +96,10 @@ const (
 // releaseDead gives back what calls of dead processes hold, so that nobody waits
 // for it.
 func (g *Gateway) releaseDead(ctx context.Context) {
-	if !g.funds.lookForDead(time.Now()) {
+	if g.cfg.ReleaseDead == nil || !g.funds.lookForDead(time.Now()) {
 		return
 	}
-	_, err := g.cfg.Ledger.ReleaseDead(ctx, func(owner string) bool { return owner == g.cfg.Owner || g.cfg.Alive(owner) })
-	if err != nil && ctx.Err() == nil {
+	if err := g.cfg.ReleaseDead(ctx); err != nil && ctx.Err() == nil {
 		g.log.LogAttrs(ctx, slog.LevelError, "holds of dead processes not released", slog.Any("error", err))
 	}
 }

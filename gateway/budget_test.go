@@ -320,7 +320,14 @@ func TestBudgetOutlivesTheProcess(t *testing.T) {
 	store = openStore(t, path)
 	impatient := busOver(t, store, path, func(c *gateway.Config) { under(total(15, true))(c); c.BudgetWait = -1 }, a)
 	refused(t, "held by the dead", impatient.call("critic"), http.StatusPaymentRequired, agentbus.CodeBudgetExceeded)
-	b := busOver(t, store, path, func(c *gateway.Config) { under(total(15, true))(c); c.BudgetWait = time.Hour }, a)
+	b := busOver(t, store, path, func(c *gateway.Config) {
+		under(total(15, true))(c)
+		c.BudgetWait = time.Hour
+		c.ReleaseDead = func(ctx context.Context) error {
+			_, err := store.ReleaseDead(ctx, func(owner string) bool { return owner != "dead" })
+			return err
+		}
+	}, a)
 	for range 2 {
 		if got := b.call("critic"); got.status != http.StatusOK {
 			t.Error(got)

@@ -44,9 +44,6 @@ type Ledger interface {
 	// Replayed counts a duplicate that was answered without executing. It
 	// returns when that is queued.
 	Replayed(ctx context.Context, id int64) error
-	// ReleaseDead gives back what calls hold of budgets whose process is no
-	// longer alive, and returns how many there were (G27).
-	ReleaseDead(ctx context.Context, alive func(owner string) bool) (int, error)
 }
 
 // A Recorder keeps the hops that executed nothing: refusals, and requests that
@@ -78,6 +75,9 @@ type Config struct {
 	// negative: it does not wait.
 	Budgets    []BudgetRule
 	BudgetWait time.Duration
+	// ReleaseDead gives back what calls hold whose process no longer runs. It is
+	// called now and then while calls wait; nil: the dead hold for good.
+	ReleaseDead func(context.Context) error
 
 	// RefuseForwarded answers 403 to a forwarded credential from a caller that
 	// may not forward one; otherwise it is ignored and recorded (P20).

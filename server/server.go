@@ -60,7 +60,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		}
 	}
 	s.store = store
-	if _, err := store.ReleaseDead(ctx, alive); err != nil { // G27
+	if err := s.releaseDead(ctx); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	if err := s.build(); err != nil {
@@ -102,7 +102,7 @@ func (s *Server) build() (err error) {
 		Router: &s.router, Identifier: s.keys, Ledger: s.store, Recorder: s.store,
 		MaxDepth: l.MaxDepth, MaxBody: int64(l.MaxBody), BodyTimeout: l.ReadBody, CallTimeout: l.CallTimeout,
 		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, DetachMax: d.Max, DetachTimeout: d.Timeout,
-		Budgets: s.budgets(), BudgetWait: l.BudgetWait,
+		Budgets: s.budgets(), BudgetWait: l.BudgetWait, ReleaseDead: s.releaseDead,
 		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Logger: s.log,

@@ -21,6 +21,9 @@ type Store interface {
 	Reader
 	KeyRing
 
+	// ReleaseDead gives back what calls hold of budgets whose process is no
+	// longer alive, and returns how many there were (G27).
+	ReleaseDead(ctx context.Context, alive func(owner string) bool) (int, error)
 	InstallKey() []byte          // 32 random bytes made with the store (P19)
 	Check(context.Context) error // whether it can be written
 	Close() error                // commits what is queued and waits for its goroutines
