@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -96,11 +95,8 @@ const (
 // releaseDead gives back what calls of dead processes hold, so that nobody waits
 // for it.
 func (g *Gateway) releaseDead(ctx context.Context) {
-	if g.cfg.ReleaseDead == nil || !g.funds.lookForDead(time.Now()) {
-		return
-	}
-	if err := g.cfg.ReleaseDead(ctx); err != nil && ctx.Err() == nil {
-		g.log.LogAttrs(ctx, slog.LevelError, "holds of dead processes not released", slog.Any("error", err))
+	if g.cfg.ReleaseDead != nil && g.funds.lookForDead(time.Now()) {
+		g.cfg.ReleaseDead(ctx)
 	}
 }
 

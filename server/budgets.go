@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -17,11 +15,4 @@ func (s *Server) budgets() []gateway.BudgetRule {
 		})
 	}
 	return rules
-}
-
-// releaseDead gives back what calls hold of budgets whose process no longer
-// runs.
-func (s *Server) releaseDead(ctx context.Context) error {
-	_, err := s.store.ReleaseDead(ctx, alive)
-	return err
 }
