@@ -243,6 +243,9 @@ func (g *Gateway) attach(w http.ResponseWriter, r *http.Request, x *exchange, f 
 		case v.err != nil, v.over, v.ended:
 			x.ownIDs(v.call)
 			x.refuse(w, cmp.Or(v.err, error(errReplyExpired)))
+			if v.call.ID != 0 { // the record of the call tells what failed; policy refused nothing here
+				x.record.State = v.call.State
+			}
 			return false
 		}
 		select {

@@ -62,7 +62,13 @@ var user = agentbus.NewCredential("user-secret")
 // open builds a bus of a configuration, closed with the test.
 func open(t *testing.T, yaml string) *server.Server {
 	t.Helper()
-	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+filepath.Join(t.TempDir(), "bus.db")) + yaml
+	return openAt(t, filepath.Join(t.TempDir(), "bus.db"), yaml)
+}
+
+// openAt is open with the store at path.
+func openAt(t *testing.T, path, yaml string) *server.Server {
+	t.Helper()
+	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+path) + yaml
 	c, _, err := config.Parse("test", []byte(yaml), config.Source{Env: func(string) (string, bool) { return "", false }})
 	if err != nil {
 		t.Fatal(err)
@@ -292,6 +298,31 @@ func ask(client *http.Client, url string) error {
 		return errors.Join(err, fmt.Errorf("status %d, %d choices", resp.StatusCode, len(body.Choices)))
 	}
 	return nil
+}
+
+// TestSeveralURLs: G13, a configured agent is called at those of its URLs that
+// answer, and a conversation stays with the one it began with.
+func TestSeveralURLs(t *testing.T) {
+	t.Parallel()
+	down := newAgent(t, "down")
+	down.Close()
+	one, two := newAgent(t, "one"), newAgent(t, "two")
+	s := open(t, fmt.Sprintf(`
+agents:
+  spread: {kind: openai, urls: [%[1]q, %[2]q, %[3]q], eject: {failures: 1, for: 1h, at_most: 1h}}
+  bound:  {kind: openai, urls: [%[1]q, %[2]q, %[3]q], affinity: conversation}
+conversations:
+  both:  {participants: [{agent: spread}, {agent: spread, slug: again}], max_turns: 8}
+  stays: {participants: [{agent: bound}, {agent: bound, slug: again}], max_turns: 8}
+`, down.URL+"/v1", one.URL+"/v1", two.URL+"/v1"))
+	converse(t, s, server.Start{Conversation: "both", Seed: "go"})
+	if a, b := len(one.headers()), len(two.headers()); a != 4 || b != 4 {
+		t.Errorf("8 calls were spread as %d and %d", a, b)
+	}
+	converse(t, s, server.Start{Conversation: "stays", Seed: "go"})
+	if a, b := len(one.headers())-4, len(two.headers())-4; a+b != 8 || a*b != 0 {
+		t.Errorf("one conversation went %d times to one URL, and %d to another", a, b)
+	}
 }
 
 // TestUsageCost: G26, what an agent says it cost is charged only where the

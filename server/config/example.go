@@ -23,6 +23,27 @@ var exampleText = map[string]string{
 #  - {id: user-123, secret_env: USER_KEY}
 #  - {id: sandbox-a, secret_env: SANDBOX_A_KEY, inter_agent: true} # may forward another's credential
 #  - {id: ops, secret_env: OPS_KEY, role: admin}
+#  - {id: intern, secret_env: INTERN_KEY, agents: [echo], no_run_ids: true, rate: {per_second: 0.5, burst: 5}}
+`,
+	"tls": `#tls:
+#  cert_file: /etc/agentbus/tls.crt
+#  key_file: /etc/agentbus/tls.key
+#  client_ca_file: /etc/agentbus/clients.crt # whose client certificates are accepted
+`,
+	"auth": `#auth:
+#  order: [keys, jwt, introspection, mtls]
+#  jwt:
+#    - issuer: https://id.example.com        # its principals are id.example.com:SUBJECT; name: calls them otherwise
+#      audience: agentbus
+#      jwks_url: https://id.example.com/keys # absent: from its discovery document
+#      role_claim: roles                     # admin in it makes an admin
+#      inter_agent: [sandbox-b]              # subjects that may forward another's credential
+#  introspection:
+#    url: https://pay.example.com/introspect
+#    client_id: agentbus
+#    client_secret_env: INTROSPECTION_SECRET
+#    prefixes: [x402_, ag_]                  # the tokens it is asked about
+#  mtls: {subject: common_name, inter_agent: [sandbox-c]}
 `,
 	"agents": `agents:
   echo: {kind: builtin, builtin: echo}            # says what it is told
@@ -38,6 +59,13 @@ var exampleText = map[string]string{
 #    headers: {x-team: search}
 #    price: {input: 0.15, cached: 0.075, output: 0.60, call: 0} # USD per million tokens, and per call
 #    max_cost_usd: 0.05                               # the most one call can cost
+#    detach: off                                      # its calls end when their caller leaves
+  # One that runs several times: each call goes to the one with the least to do.
+#  translator:
+#    kind: openai
+#    urls: [http://127.0.0.1:9002/v1, http://127.0.0.1:9003/v1]
+#    affinity: conversation                           # a conversation stays with one of them
+#    eject: {failures: 5, for: 10s, at_most: 2m}      # when one of them is left out
 `,
 	"conversations": `conversations:
   chat:
@@ -72,6 +100,9 @@ func Example() []byte {
 		case isSection(f.typ):
 			b.WriteString("#" + f.name + ":\n")
 			for _, g := range fieldsOf(f.typ) {
+				if g.idle {
+					continue
+				}
 				comment(&b, "  # ", g.doc)
 				b.WriteString("#  " + g.name + ": " + g.def + "\n")
 			}

@@ -53,19 +53,25 @@ func sectionSchema(t reflect.Type) object {
 func kindRules(t reflect.Type) []object {
 	var rules []object
 	for _, kind := range []Kind{KindOpenAI, KindBuiltin, KindConversation} {
-		forbidden, required := object{}, []string{}
+		forbidden, required, either := object{}, []string{}, []object{}
 		for _, f := range fieldsOf(t) {
 			switch {
 			case f.kinds == nil:
 			case !f.belongs(kind):
 				forbidden[f.name] = false
+			case f.or != "":
+				either = append(either, object{"oneOf": []object{{"required": []string{f.name}}, {"required": []string{f.or}}}})
 			case f.required:
 				required = append(required, f.name)
 			}
 		}
+		then := object{"properties": forbidden, "required": required}
+		if len(either) > 0 {
+			then["allOf"] = either
+		}
 		rules = append(rules, object{
 			"if":   object{"properties": object{"kind": object{"const": string(kind)}}, "required": []string{"kind"}},
-			"then": object{"properties": forbidden, "required": required},
+			"then": then,
 		})
 	}
 	return rules
@@ -92,7 +98,7 @@ func defaultValue(v reflect.Value) any {
 		return v.Bool()
 	case v.Kind() == reflect.Int:
 		return v.Int()
-	case v.Type() == typeMicros:
+	case v.Type() == typeMicros, v.Kind() == reflect.Float64:
 		return json.Number(format(v))
 	}
 	return format(v)
@@ -106,12 +112,15 @@ func (f field) typeSchema(t reflect.Type) object {
 	case t.Kind() == reflect.Pointer:
 		t = t.Elem()
 	case t.Kind() == reflect.Slice:
-		s := object{"type": []string{"array", "null"}, "items": field{pattern: f.pattern}.typeSchema(t.Elem())}
-		if f.required {
+		s := object{"type": []string{"array", "null"}, "items": field{pattern: f.pattern, enum: f.enum}.typeSchema(t.Elem())}
+		if f.required || f.min != "" {
 			s["type"] = "array"
 		}
 		if f.min != "" {
 			s["minItems"] = json.Number(f.min)
+		}
+		if f.max != "" {
+			s["maxItems"] = json.Number(f.max)
 		}
 		return s
 	case t.Kind() == reflect.Map:
@@ -148,6 +157,8 @@ func (f field) scalarSchema(t reflect.Type) object {
 		return object{"anyOf": []object{{"type": "number", "minimum": 0, "maximum": int64(9e9)}, text(usdPattern), variable}}
 	case t.Kind() == reflect.Int:
 		return object{"anyOf": []object{{"type": "integer", "minimum": f.bound(f.min), "maximum": f.bound(f.max)}, variable}}
+	case t.Kind() == reflect.Float64:
+		return object{"anyOf": []object{{"type": "number", "minimum": 0, "maximum": maxRate}, text(ratePattern), variable}}
 	case t.Kind() == reflect.Bool:
 		return object{"anyOf": []object{{"type": "boolean"}, variable}}
 	case f.pattern != "":
