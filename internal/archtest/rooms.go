@@ -22,6 +22,7 @@ var rooms = []room{
 	{path: "internal/httpx", floor: 1, reach: 0},
 	{path: "internal/sse", floor: 1, reach: 0},
 	{path: "internal/faults", floor: 1, reach: 0},
+	{path: "internal/guard", floor: 1, reach: 0},
 
 	{path: "policy", floor: 2, reach: 1},
 	{path: "conversation", floor: 2, reach: 1},
