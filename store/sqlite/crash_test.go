@@ -103,6 +103,9 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 			checkTurns(t, s, run, last)
 			checkCalls(t, s, run, last)
 		}
+		if v, err := s.VerifyLedger(t.Context()); err != nil || v.Fault != "" { // I1
+			t.Errorf("the ledger: %+v, %v", v, err)
+		}
 		closed(t, s)
 	}
 }
