@@ -45,6 +45,7 @@ type Execution struct {
 	Depth        int             `json:"depth"`            // of the turn it serves; 0 at top level
 	First        int             `json:"first"`            // index of its first turn: above 0 for a second conversation inside one turn (P17)
 	Spec         json.RawMessage `json:"spec,omitempty"`   // how to build the conversation again; opaque to the store
+	Sealed       []byte          `json:"-"`                // the credentials it needs, sealed (R18): given to the store, never read with the rest
 	State        RunState        `json:"state"`
 	Halt         *Halt           `json:"halt,omitempty"`
 	Lease        Lease           `json:"lease"`
@@ -66,13 +67,14 @@ const (
 	HaltBudget           HaltKind = "budget"
 	HaltAbort            HaltKind = "abort"
 	HaltParticipantError HaltKind = "participant_error"
+	HaltWaitingAuth      HaltKind = "waiting_auth" // for the credential of its payer (R18)
 )
 
 // Final reports whether a conversation that stopped like this is over. Otherwise
 // it is paused, and resuming it goes on from the turn that failed (R16).
 func (k HaltKind) Final() bool {
 	switch k {
-	case HaltBudget, HaltAbort, HaltParticipantError:
+	case HaltBudget, HaltAbort, HaltParticipantError, HaltWaitingAuth:
 		return false
 	case HaltMaxTurns, HaltDone, HaltPredicate, HaltDeadline:
 		return true
@@ -103,7 +105,7 @@ func (h Halt) String() string {
 		if h.Error != nil {
 			return s + "[" + h.Participant + "]: " + h.Error.Message
 		}
-	case HaltDone, HaltPredicate, HaltDeadline, HaltAbort:
+	case HaltDone, HaltPredicate, HaltDeadline, HaltAbort, HaltWaitingAuth:
 	}
 	if h.Reason != "" {
 		s += ": " + h.Reason
@@ -116,13 +118,15 @@ func (h Halt) String() string {
 // CodeLeaseLost (R17).
 type Lease struct {
 	Execution ExecutionID `json:"execution"`
-	Owner     string      `json:"owner,omitempty"` // the process that holds it; "" when nobody does
+	Owner     string      `json:"owner,omitempty"` // the process that holds it; "" when nobody does: a running execution then waits for a driver
 	Epoch     uint64      `json:"epoch"`
-	Expires   time.Time   `json:"expires,omitzero"` // by the store's clock
+	Expires   time.Time   `json:"expires,omitzero"` // by the store's clock, which nobody can set
 }
 
 // A Claim asks for the lease of an execution.
 type Claim struct {
+	// Owner is who claims it. "" leaves it to whoever claims it next: how a run
+	// is begun for a worker, or handed back (R19).
 	Owner string
 	TTL   time.Duration
 	// TakeOver is the epoch of a lease that may be taken although it has not

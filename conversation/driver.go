@@ -100,6 +100,9 @@ func (d *driver) run(ctx context.Context) error {
 	stop := d.keepLease(ctx, cancel)
 	halt, err := d.drive(ctx, cancel)
 	stop()
+	if errors.Is(err, ErrLeave) {
+		return errors.Join(err, d.handBack(ctx))
+	}
 	if halt == nil {
 		return err
 	}
@@ -110,12 +113,15 @@ func (d *driver) run(ctx context.Context) error {
 // Without a halt, it may not go on: the journal stays as it is.
 func (d *driver) drive(ctx context.Context, cancel context.CancelCauseFunc) (*agentbus.Halt, error) {
 	if err := d.load(ctx); err != nil {
-		if halt, _ := stopped(ctx); halt != nil {
-			return halt, nil
+		if halt, left := stopped(ctx); halt != nil || errors.Is(left, ErrLeave) {
+			return halt, left
 		}
 		return nil, errors.Join(err, d.giveBack(ctx))
 	}
 	d.begun()
+	if d.options.Halt != nil {
+		return d.options.Halt, nil
+	}
 	return d.loop(ctx, cancel)
 }
 

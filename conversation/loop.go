@@ -29,14 +29,15 @@ func (d *driver) loop(ctx context.Context, cancel context.CancelCauseFunc) (*age
 		return &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "the plan failed"}, err
 	}
 	if err != nil && ctx.Err() != nil && agentbus.CodeOf(err) != agentbus.CodeLeaseLost {
-		if halt, _ := stopped(ctx); halt != nil { // the journal was left by our own leaving
-			return halt, nil
+		if halt, left := stopped(ctx); halt != nil || errors.Is(left, ErrLeave) { // the journal was left by our own leaving
+			return halt, left
 		}
 	}
 	return halt, err
 }
 
-// stopped tells what the end of ctx means: a halt, or the loss of the lease.
+// stopped tells what the end of ctx means: a halt, or that the run is not this
+// driver's any more.
 func stopped(ctx context.Context) (*agentbus.Halt, error) {
 	cause := context.Cause(ctx)
 	switch {
@@ -44,7 +45,7 @@ func stopped(ctx context.Context) (*agentbus.Halt, error) {
 		return nil, nil
 	case errors.Is(cause, errDeadline):
 		return &agentbus.Halt{Kind: agentbus.HaltDeadline}, nil
-	case agentbus.CodeOf(cause) == agentbus.CodeLeaseLost:
+	case agentbus.CodeOf(cause) == agentbus.CodeLeaseLost, errors.Is(cause, ErrLeave):
 		return nil, cause
 	}
 	return &agentbus.Halt{Kind: agentbus.HaltAbort}, nil

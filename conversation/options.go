@@ -40,6 +40,12 @@ type Options struct {
 	TakeOver uint64
 	// Spec says how to build the conversation again, for who finds its run.
 	Spec json.RawMessage
+	// Sealed are the credentials the run needs, for who finds it: opaque, and
+	// kept until it is over (R18).
+	Sealed []byte
+	// Halt halts the run again as soon as it is open, for what it waits for; nil
+	// goes on. A run that is over ends as it did.
+	Halt *agentbus.Halt
 	// Force resumes a run that was begun with another definition or seed (R15).
 	// It goes on with this definition and the stored seed.
 	Force bool
@@ -116,7 +122,7 @@ func (o *Options) execution(c *Conversation) (agentbus.Execution, agentbus.Linea
 	}
 	return agentbus.Execution{
 		ID: id, Run: l.Run, Conversation: c.Name, Definition: c.digest(), Seed: o.Seed, Payer: o.Payer,
-		Path: l.Path, Parent: l.Turn, Depth: l.Depth, Spec: o.Spec, Began: time.Now(),
+		Path: l.Path, Parent: l.Turn, Depth: l.Depth, Spec: o.Spec, Sealed: o.Sealed, Began: time.Now(),
 	}, l
 }
 

@@ -101,8 +101,8 @@ func (g *Gateway) limits(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
 		defer g.inFlight.Add(-1)
-		if n := g.inFlight.Add(1); n > int64(g.cfg.InFlight) || g.draining.Load() {
-			x.refuse(w, g.shed(n))
+		if n := g.inFlight.Add(1); n > int64(g.cfg.InFlight) || g.drains(x) {
+			x.refuse(w, g.shed(x, n))
 			return
 		}
 		if r.ContentLength > g.cfg.MaxBody {
@@ -152,9 +152,14 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	return body, nil
 }
 
+// drains reports whether the bus shuts down for x. A call that a driver of this
+// process makes belongs to a run that is under way: it is let through, as live
+// calls are (G31).
+func (g *Gateway) drains(x *exchange) bool { return g.draining.Load() && x.inProcess == nil }
+
 // shed says why a request is turned away before any work is done for it.
-func (g *Gateway) shed(inFlight int64) error {
-	if g.draining.Load() {
+func (g *Gateway) shed(x *exchange, inFlight int64) error {
+	if g.drains(x) {
 		return errDraining
 	}
 	return &agentbus.Error{

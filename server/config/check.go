@@ -34,6 +34,7 @@ func (l *loader) check() {
 	l.storeURL()
 	l.keys()
 	l.installKey()
+	l.sealingKey()
 	l.agents()
 	l.conversations()
 	l.budgets()
@@ -179,12 +180,17 @@ func (l *loader) keySecret(k *Key, path string) {
 	}
 }
 
-// installKey reads an install key as a file holds it (P19).
-func installKey(data []byte) (string, bool) {
+// binaryKey reads a key as a file holds it.
+func binaryKey(data []byte) (string, bool) {
 	if len(data) == 32 {
 		return string(data), true
 	}
-	key, err := hex.DecodeString(strings.TrimSpace(string(data)))
+	return hexKey(string(data))
+}
+
+// hexKey reads a key of 32 bytes as hex digits.
+func hexKey(text string) (string, bool) {
+	key, err := hex.DecodeString(strings.TrimSpace(text))
 	return string(key), err == nil && len(key) == 32
 }
 

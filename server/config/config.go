@@ -51,6 +51,8 @@ type Config struct {
 	Auth           Auth                    `yaml:"auth" doc:"Who may call beside keys, and who is asked first (G4)."`
 	Agents         map[string]Agent        `yaml:"agents" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"The agents of this bus by name. A caller reaches one as model NAME, agent/NAME, bridge/KIND/NAME or an alias (G1)."`
 	Conversations  map[string]Conversation `yaml:"conversations" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"Conversations by name; an agent of kind conversation makes one callable."`
+	Workers        Workers                 `yaml:"workers" doc:"Runs that go on without who began them (R19)."`
+	Sealing        Sealing                 `yaml:"sealing" doc:"Credentials of runs, stored encrypted until the run is over, so that it can go on without who began it (R18). Absent: they are not stored, and a run that is taken up without them waits for them."`
 	Budgets        []Budget                `yaml:"budgets" doc:"What calls may come to, per payer, caller, run and period (G27). Absent: any amount."`
 	Store          Store                   `yaml:"store" doc:"Where runs, turns and charges are kept."`
 	Limits         Limits                  `yaml:"limits" doc:"What is refused before any work is done (G3, P10)."`
@@ -77,6 +79,22 @@ type Config struct {
 	Path string `yaml:"-"`
 
 	origins map[string]Origin // by key path, of every value that is not a default
+}
+
+// Workers says how runs are driven that nobody watches, and for how long a
+// driver may be silent.
+type Workers struct {
+	Max   int           `yaml:"max" restart:"true" default:"1000" min:"0" max:"1000000" doc:"How many runs agentbus serve drives at once: those that a dead process left, and those of agentbus run --detach. 0: none, it serves only."`
+	Lease time.Duration `yaml:"lease" default:"30s" min:"100ms" max:"1h" doc:"How long a driver keeps a run without renewing its lease, which it does every third of it (R17). A driver whose process has ended loses it at once."`
+}
+
+// Sealing says under which key credentials are sealed.
+type Sealing struct {
+	KeyEnv  string `yaml:"key_env" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Environment variable that holds the key: 64 hex digits, such as openssl rand -hex 32 prints."`
+	KeyFile string `yaml:"key_file" doc:"File that holds the key: 32 bytes, or 64 hex digits."`
+
+	// Key is the 32 bytes of KeyEnv or KeyFile; none when neither is set.
+	Key agentbus.Credential `yaml:"-"`
 }
 
 // Store says where things are kept.

@@ -69,6 +69,9 @@ var exampleText = map[string]string{
 #    eject: {failures: 5, for: 10s, at_most: 2m}      # when one of them is left out
 #    price: {}                                        # free; without a price a strict budget refuses its calls
 `,
+	"sealing": `#sealing:
+#  key_file: /etc/agentbus/sealing.key # made with: openssl rand -hex 32; or key_env
+`,
 	"budgets": `#budgets:
 #  - {period: run, usd: 1.00, calls: 100, wall_time: 1h}       # every run, nested calls included
 #  - {payer: user-123, period: day, usd: 5.00, mode: strict}   # never overshot

@@ -236,18 +236,44 @@ func (l *loader) usable(path, text, holder string) bool {
 
 // installKey reads install_key_file (P19).
 func (l *loader) installKey() {
-	if l.c.InstallKeyFile == "" {
-		return
+	if l.c.InstallKeyFile != "" {
+		l.c.InstallKey = l.keyFile("install_key_file", l.c.InstallKeyFile)
 	}
-	data, err := l.src.ReadFile(l.c.InstallKeyFile)
+}
+
+// keyFile reads a key of 32 bytes from a file; none when something is wrong,
+// which is reported.
+func (l *loader) keyFile(path, file string) agentbus.Credential {
+	data, err := l.src.ReadFile(file)
 	if err != nil {
-		l.fault("install_key_file", "the file cannot be read: "+reason(err), "write 32 random bytes into it, readable by this user only")
-		return
+		l.fault(path, "the file cannot be read: "+reason(err), "write 32 random bytes into it, readable by this user only")
+		return agentbus.Credential{}
 	}
-	key, ok := installKey(data)
+	key, ok := binaryKey(data)
 	if !ok {
-		l.fault("install_key_file", "the file holds neither 32 bytes nor 64 hex digits", "make it with: openssl rand -hex 32")
-		return
+		l.fault(path, "the file holds neither 32 bytes nor 64 hex digits", "make it with: openssl rand -hex 32")
+		return agentbus.Credential{}
 	}
-	l.c.InstallKey = agentbus.NewCredential(key)
+	return agentbus.NewCredential(key)
+}
+
+// sealingKey reads the key of sealed credentials (R18).
+func (l *loader) sealingKey() {
+	s := &l.c.Sealing
+	switch {
+	case s.KeyEnv != "" && s.KeyFile != "":
+		l.fault("sealing.key_file", "the key has two sources, key_env and key_file", "remove one of them")
+	case s.KeyFile != "":
+		s.Key = l.keyFile("sealing.key_file", s.KeyFile)
+	case s.KeyEnv != "" && !nameRE.MatchString(s.KeyEnv):
+		l.fault("sealing.key_env", "this is not the name of an environment variable", "write the name of the variable that holds the key, never the key")
+	case s.KeyEnv != "":
+		text, _ := l.src.Env(s.KeyEnv)
+		key, ok := hexKey(text)
+		if !ok {
+			l.fault("sealing.key_env", "the environment variable "+s.KeyEnv+" does not hold 64 hex digits", "make them with: openssl rand -hex 32")
+			return
+		}
+		s.Key = agentbus.NewCredential(key)
+	}
 }

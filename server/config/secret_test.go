@@ -80,6 +80,10 @@ func TestSecretsThatAreMissingOrUnfit(t *testing.T) {
 		{"agents: {a: {kind: openai, url: 'https://h/', api_key: canary}}", "1:47: agents.a.api_key: there is no such key; did you mean api_key_env?"},
 		{"install_key_file: /nope", "1:19: install_key_file: the file cannot be read: file does not exist; write 32 random bytes into it, readable by this user only"},
 		{"install_key_file: /short", "1:19: install_key_file: the file holds neither 32 bytes nor 64 hex digits; make it with: openssl rand -hex 32"},
+		{"sealing: {key_file: /short}", "1:21: sealing.key_file: the file holds neither 32 bytes nor 64 hex digits; make it with: openssl rand -hex 32"},
+		{"sealing: {key_env: OK}", "1:20: sealing.key_env: the environment variable OK does not hold 64 hex digits; make them with: openssl rand -hex 32"},
+		{"sealing: {key_env: sk-canary}", "1:20: sealing.key_env: this is not the name of an environment variable; write the name of the variable that holds the key, never the key"},
+		{"sealing: {key_env: OK, key_file: /ok}", "1:34: sealing.key_file: the key has two sources, key_env and key_file; remove one of them"},
 	}
 	for _, tt := range tests {
 		got := faults(t, tt.text, src)
@@ -106,6 +110,17 @@ func TestInlineSecretUnderDev(t *testing.T) {
 	} {
 		if diff := cmp.Diff([]string{want}, faults(t, text, src)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+func TestSealingKey(t *testing.T) { // R18
+	t.Parallel()
+	key := strings.Repeat("k", 32)
+	src := config.Source{Env: env(map[string]string{"HEX": strings.Repeat("6b", 32)}), ReadFile: files(map[string]string{"/raw": key})}
+	for _, text := range []string{"sealing: {key_env: HEX}", "sealing: {key_file: /raw}"} {
+		if c, _ := parse(t, text, src); c.Sealing.Key.Reveal() != key {
+			t.Errorf("%s: the key is %q", text, c.Sealing.Key.Reveal())
 		}
 	}
 }

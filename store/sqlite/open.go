@@ -23,8 +23,9 @@ const applicationID = 0x61676273
 // it, so no file is opened here that SQLite may have open already.
 var creating sync.Mutex
 
-// open makes the store ready: file, schema, install key, writer and readers.
-func (s *Store) open(ctx context.Context, path string) error {
+// open makes the store ready: file, schema, install key, clock, writer and
+// readers.
+func (s *Store) open(ctx context.Context, path string, wall func() time.Time) error {
 	synchronous := "FULL"
 	if path == ":memory:" {
 		dir, err := os.MkdirTemp("", "agentbus-")
@@ -45,7 +46,7 @@ func (s *Store) open(ctx context.Context, path string) error {
 	if s.writer, err = dial(ctx, dsn); err != nil {
 		return unusable(path, err)
 	}
-	if err := patiently(ctx, func() error { return s.prepare(ctx, path, dsn) }); err != nil {
+	if err := patiently(ctx, func() error { return s.prepare(ctx, path, dsn, wall) }); err != nil {
 		return unusable(path, err)
 	}
 	s.readers, err = openReaders(dsn)
@@ -112,7 +113,7 @@ func patiently(ctx context.Context, f func() error) error {
 }
 
 // prepare brings the file up to date. It may be repeated.
-func (s *Store) prepare(ctx context.Context, path, dsn string) error {
+func (s *Store) prepare(ctx context.Context, path, dsn string, wall func() time.Time) error {
 	version, err := s.identify()
 	if err != nil {
 		return err
@@ -133,7 +134,10 @@ func (s *Store) prepare(ctx context.Context, path, dsn string) error {
 		}
 		s.log.InfoContext(ctx, "store is up to date", "path", path, "schema", schemaVersion)
 	}
-	return s.loadInstallKey()
+	if err := s.loadInstallKey(); err != nil {
+		return err
+	}
+	return s.loadClock(wall)
 }
 
 // identify returns the schema version of the file: 0 when it is empty. It

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -17,12 +18,22 @@ import (
 //   - Another owner holds the lease, it has not expired, and claim.TakeOver is
 //     not its epoch: CodeRunConflict, and the execution as stored.
 //
+// A claim without an Owner leaves the execution running under nobody's lease,
+// for whoever claims it next: see [Store.Orphans].
+//
 // The first turn of a new execution that serves a turn comes after the turns of
-// those that served it before (P17). Leases are measured by the clock of this
-// process: several processes on one file share a machine.
+// those that served it before (P17). Leases go by a clock that the processes of
+// this machine share and that nobody can set. e.Sealed, unless it is empty, is
+// kept until the execution is done or its run is stopped (R18).
 func (s *Store) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
 	const what = "claim an execution"
-	got, err := write(ctx, s, what, func(c *conn) (agentbus.Execution, error) { return open(c, e, claim, time.Now()) })
+	got, err := write(ctx, s, what, func(c *conn) (agentbus.Execution, error) {
+		got, err := open(c, e, claim, s.clock.now())
+		if err == nil && got.State == agentbus.RunRunning {
+			err = seal(c, &e)
+		}
+		return got, err
+	})
 	if got.ID == "" || got.Lease.Epoch == 1 {
 		return got, err // nothing, or just made: there are no turns to count
 	}
@@ -50,18 +61,26 @@ func open(c *conn, e agentbus.Execution, claim agentbus.Claim, now time.Time) (a
 		return known, refusal(agentbus.CodeRunConflict, "another driver is running this execution; follow it there, or claim it once its lease has expired")
 	}
 	known.State, known.Ended = agentbus.RunRunning, time.Time{}
-	l.Owner, l.Epoch, l.Expires = claim.Owner, l.Epoch+1, stored(now.Add(claim.TTL))
+	l.Owner, l.Epoch, l.Expires = claim.Owner, l.Epoch+1, expiry(claim, now)
 	_, err = c.exec("UPDATE executions SET state = 'running', owner = ?2, epoch = ?3, expires = ?4, ended = NULL WHERE id = ?1",
 		string(e.ID), l.Owner, signed(l.Epoch), micros(l.Expires))
 	return known, err
+}
+
+// expiry returns when a lease ends that is claimed now: nobody's never does.
+func expiry(claim agentbus.Claim, now time.Time) time.Time {
+	if claim.Owner == "" {
+		return time.Time{}
+	}
+	return stored(now.Add(claim.TTL))
 }
 
 // insertExecution stores a new execution under its first lease.
 func insertExecution(c *conn, e agentbus.Execution, claim agentbus.Claim, now time.Time) (agentbus.Execution, error) {
 	e.State, e.Halt, e.Turns, e.Cost = agentbus.RunRunning, nil, 0, 0
 	e.Began, e.Ended = stored(e.Began), time.Time{}
-	e.Lease = agentbus.Lease{Execution: e.ID, Owner: claim.Owner, Epoch: 1, Expires: stored(now.Add(claim.TTL))}
-	e.First = 0
+	e.Lease = agentbus.Lease{Execution: e.ID, Owner: claim.Owner, Epoch: 1, Expires: expiry(claim, now)}
+	e.First, e.Sealed = 0, nil
 	if e.Parent != "" {
 		r, _, err := c.first(`SELECT coalesce(max((SELECT max(id) FROM turns WHERE id BETWEEN number << 28 AND (number << 28) + 0xfffffff) & 0xfffffff) + 1, 0)
 			FROM executions WHERE run = ?1 AND parent = ?2 AND payer = ?3 AND path = ?4`,
@@ -84,7 +103,7 @@ func insertExecution(c *conn, e agentbus.Execution, claim agentbus.Claim, now ti
 func (s *Store) Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) (agentbus.Lease, error) {
 	return write(ctx, s, "renew a lease", func(c *conn) (agentbus.Lease, error) {
 		renewed := l
-		renewed.Expires = stored(time.Now().Add(ttl))
+		renewed.Expires = stored(s.clock.now().Add(ttl))
 		changed, err := c.exec("UPDATE executions SET expires = ?4 WHERE id = ?1 AND owner = ?2 AND epoch = ?3",
 			string(l.Execution), l.Owner, signed(l.Epoch), micros(renewed.Expires))
 		if err == nil && changed == 0 {
@@ -95,7 +114,8 @@ func (s *Store) Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) 
 }
 
 // Halt stores why the execution stopped: done when h is final, else paused
-// (R16). It appends events and gives the lease back, in the same transaction.
+// (R16). It appends events and gives the lease back, in the same transaction; a
+// done execution's sealed credential is removed (R18).
 // CodeLeaseLost: the lease was given back or has moved on (R17).
 func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error {
 	halt, err := jsonText(h)
@@ -119,7 +139,10 @@ func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, eve
 		if err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, appendEvents(c, d.event, events)
+		if h.Kind.Final() {
+			err = unseal(c, l.Execution)
+		}
+		return struct{}{}, errors.Join(err, appendEvents(c, d.event, events))
 	})
 	return err
 }

@@ -32,6 +32,9 @@ type Config struct {
 	// end (G33). It is called by the committer, which waits for it; nil: nobody
 	// is told.
 	Committed func(took time.Duration)
+	// Wall is the wall clock; nil is time.Now. Leases go by it only where the
+	// system has no better one.
+	Wall func() time.Time
 }
 
 // A Store is an open store. Its methods are safe for concurrent use.
@@ -46,6 +49,7 @@ type Store struct {
 	readers    *sql.DB
 	statements sync.Map // the readers' *sql.Stmt by their text
 	installKey []byte
+	clock      clock  // what leases go by
 	scratch    string // directory to remove after Close; "" for a named store
 
 	writer  *conn // the committer's own
@@ -109,7 +113,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.close = sync.OnceValue(s.shut)
-	if err := s.open(ctx, cfg.Path); err != nil {
+	wall := cfg.Wall
+	if wall == nil {
+		wall = time.Now
+	}
+	if err := s.open(ctx, cfg.Path, wall); err != nil {
 		return nil, errors.Join(err, s.release())
 	}
 	go s.commit(context.WithoutCancel(ctx)) // ends when shut closes the queue

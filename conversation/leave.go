@@ -1,0 +1,48 @@
+package conversation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/agentbus/agentbus"
+)
+
+// ErrLeave, as the cause that the context of a run is cancelled with, makes its
+// driver leave the run to whoever claims it next (R19): it writes no halt, a
+// turn that it was in stays pending, and the lease is given back. Run and Stream
+// end with ErrLeave then.
+var ErrLeave = errors.New("the driver leaves the run to whoever claims it")
+
+// Definition identifies c, as far as it can be compared: a run that was begun
+// with another one is not resumed (R15).
+func (c *Conversation) Definition() agentbus.Digest { return c.digest() }
+
+// Submit begins a run and leaves it to whoever claims it, as [agentbus.Claim]
+// says; o needs Journal and Runs. It fails as [Run] does, before any turn.
+func Submit(ctx context.Context, c Conversation, o Options) (agentbus.RunID, error) {
+	if o.Runs == nil {
+		return "", &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "runs: nobody could claim a run that is not stored"}
+	}
+	d, err := newDriver(ctx, c, o)
+	if err != nil {
+		return "", err
+	}
+	stored, err := d.options.Runs.Open(ctx, d.execution, agentbus.Claim{})
+	if err == nil {
+		err = differences(&stored, &d.execution)
+	}
+	if err != nil {
+		return "", fmt.Errorf("submit run %s: %w", d.execution.ID, err)
+	}
+	return stored.Run, nil
+}
+
+// handBack gives the lease of a running run back, unless it is lost already.
+func (d *driver) handBack(ctx context.Context) error {
+	_, err := d.options.Runs.Open(context.WithoutCancel(ctx), d.execution, agentbus.Claim{TakeOver: d.execution.Lease.Epoch})
+	if agentbus.CodeOf(err) == agentbus.CodeRunConflict {
+		return nil
+	}
+	return err
+}
