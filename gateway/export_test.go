@@ -1,8 +1,34 @@
 package gateway
 
+import (
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
 // InFlight returns how many requests are being served, for tests that wait for
 // one to arrive.
 func (g *Gateway) InFlight() int { return int(g.inFlight.Load()) }
 
 // Detached returns how many calls go on without their caller.
 func (g *Gateway) Detached() int { return len(g.slots) }
+
+// MaxBuckets is how many callers' rates are kept.
+const MaxBuckets = maxBuckets
+
+// NewRates returns rates of nobody.
+func NewRates() *rates { return &rates{} }
+
+// Take takes a token of a caller.
+func (rs *rates) Take(caller string, g *agentbus.Grants, now time.Time) (time.Duration, bool) {
+	return rs.take(caller, g, now)
+}
+
+// Len returns how many callers are known.
+func (rs *rates) Len() int { return len(rs.byCaller) }
+
+// RunOf returns the run that a turn id names.
+var RunOf = runOf
+
+// MaxStopped is how many stopped runs are remembered.
+const MaxStopped = maxStopped

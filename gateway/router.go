@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/agentbus/agentbus"
 )
@@ -39,6 +40,15 @@ type Target struct {
 	UsageCost      bool // charge what the agent reports as usage.cost, in place of Price (G26)
 	// Transport reaches the agent; required. It must not follow redirects.
 	Transport http.RoundTripper
+	// Concurrency is how many calls the agent is asked at once; 0: any number.
+	// Queue is how many more may wait for a place, each for QueueTimeout; 0: 10 s
+	// (G8).
+	Concurrency  int
+	Queue        int
+	QueueTimeout time.Duration
+	// RefuseUnknown answers CodeOutcomeUnknown to a call that a dead process left
+	// executing, until an operator voids it; otherwise it is executed again (G24).
+	RefuseUnknown bool
 	// Local says that the agent lives in this process: nothing crosses a wire.
 	Local bool
 }
