@@ -43,6 +43,8 @@ func (s *Server) target(name string, a config.Agent) (*gateway.Target, error) {
 		Name: name, Kind: string(a.Kind), Model: a.Model, Authorization: a.Authorization,
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
 		Header: headers(a.Headers), Transport: s.agents, UsageCost: a.UsageCost,
+		Concurrency: a.Concurrency, Queue: a.Queue, QueueTimeout: a.QueueTimeout,
+		RefuseUnknown: a.OnCrash == config.CrashRefuse,
 	}
 	if a.Price != nil {
 		t.Price = agentbus.Price(*a.Price)
@@ -71,7 +73,7 @@ func (s *Server) local(name string, a config.Agent) (agentbus.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return builtin.New(a.Builtin, builtin.Config{Bus: bus})
+	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared)})
 }
 
 func headers(configured map[string]agentbus.Credential) http.Header {

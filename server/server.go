@@ -60,13 +60,13 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		}
 	}
 	s.store = store
-	if err := s.build(); err != nil {
+	if err := s.build(ctx); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	return s, nil
 }
 
-func (s *Server) build() (err error) {
+func (s *Server) build(ctx context.Context) (err error) {
 	static := append([]identity.StaticKey(nil), s.cfg.Keys...)
 	for _, k := range s.cfg.Config.Keys {
 		static = append(static, identity.StaticKey{Principal: k.Principal(), Secret: k.Secret})
@@ -98,10 +98,33 @@ func (s *Server) build() (err error) {
 		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, DetachMax: d.Max, DetachTimeout: d.Timeout,
 		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
+		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Logger: s.log,
 	})
+	if err != nil {
+		return err
+	}
+	stopped, err := s.store.StoppedRuns(ctx)
+	for _, run := range stopped {
+		s.gateway.Stop(run)
+	}
 	return err
 }
+
+// Stop ends every call of a run that this bus is executing, at once, and refuses
+// new ones from now on, here and in every bus that opens the store later (G14).
+// Attempts are voided; their callers, drivers of this process among them, read
+// CodeRunStopped. It returns how many calls it ended, also with an error, which
+// is CodeStoreUnavailable: the run is stopped then until this bus is closed. by
+// says who stopped it.
+func (s *Server) Stop(ctx context.Context, run agentbus.RunID, by string) (cancelled int, err error) {
+	cancelled = s.gateway.Stop(run)
+	s.log.LogAttrs(ctx, slog.LevelInfo, "run stopped", slog.String("run", string(run)), slog.String("by", by), slog.Int("calls", cancelled))
+	return cancelled, s.store.StopRun(ctx, run, by, time.Now())
+}
+
+// Live returns the calls that agents are being asked right now, oldest first.
+func (s *Server) Live() []agentbus.CallRecord { return s.gateway.Live() }
 
 // Close closes the store. Nothing may use the Server any more.
 func (s *Server) Close() error {

@@ -53,6 +53,7 @@ type Config struct {
 	Retention      Retention               `yaml:"retention" idle:"true" doc:"How long what was said is kept. Keys, digests and amounts stay (G25)."`
 	Detach         Detach                  `yaml:"detach" doc:"Calls that go on in the background after their caller left, so that its retry finds the answer (G14)."`
 	Ledger         Ledger                  `yaml:"ledger" doc:"Once per turn, charged once."`
+	Chain          Chain                   `yaml:"chain" doc:"Calls that agents make while they answer one."`
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
 	StrictHTTP     bool                    `yaml:"strict_http" default:"true" env:"AGENTBUS_STRICT_HTTP" doc:"Refuse ambiguous HTTP at the socket: two body lengths, folded headers, bare line feeds (G36)."`
 	InstallKeyFile string                  `yaml:"install_key_file" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
@@ -62,7 +63,6 @@ type Config struct {
 	_ later `yaml:"auth" doc:"JWT and RFC 7662 introspection."`
 	_ later `yaml:"budgets" doc:"Caps per payer and period (G27)."`
 	_ later `yaml:"telemetry" doc:"OpenTelemetry export."`
-	_ later `yaml:"chain" doc:"The agent chain of A2A calls (C4 to C13)."`
 	_ later `yaml:"lineage" doc:"Conversation lineage (K2)."`
 	_ later `yaml:"resolver" doc:"Resolving agents by address."`
 	_ later `yaml:"a2a" doc:"The A2A surface."`
@@ -137,6 +137,26 @@ type Detach struct {
 	Max     int           `yaml:"max" default:"256" min:"0" max:"1000000" doc:"How many at once; 0: a call ends when its caller leaves."`
 	Timeout time.Duration `yaml:"timeout" default:"5m" min:"1ms" doc:"How long each."`
 }
+
+// Chain says how a call is judged by the calls it was made inside of.
+type Chain struct {
+	Cycles CycleMode `yaml:"cycles" default:"digest" enum:"digest|refuse|warn|off" doc:"A call to an agent that is answering further up already: digest (429 for the same request, a note on the record for another), refuse (429 for both), warn (a note for both) or off (G7)."`
+
+	_ later `yaml:"max_hops" doc:"Hops of the agent chain of A2A calls (C4 to C13)."`
+	_ later `yaml:"max_calls" doc:"Calls of the agent chain of A2A calls (C4 to C13)."`
+	_ later `yaml:"require_from_agents" doc:"What an agent's call without a chain gets."`
+}
+
+// A CycleMode is what a call gets that goes round in a circle (G7).
+type CycleMode string
+
+// The cycle modes.
+const (
+	CyclesDigest CycleMode = "digest"
+	CyclesRefuse CycleMode = "refuse"
+	CyclesWarn   CycleMode = "warn"
+	CyclesOff    CycleMode = "off"
+)
 
 // Ledger says how the ledger reads a key it knows.
 type Ledger struct {
