@@ -23,7 +23,7 @@ func (g *Gateway) admit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		defer x.leave()
+		defer x.leavePlace()
 		wait, rated := g.takeToken(x)
 		if rated && g.takePlace(x) {
 			next.ServeHTTP(w, r)
@@ -64,7 +64,7 @@ func (g *Gateway) giveBack(x *exchange) {
 		x.token = false
 		g.rates.giveBack(x.caller.ID)
 	}
-	x.leave()
+	x.leavePlace()
 }
 
 // takePlace takes a place at the agent when one is free and nobody waits for it.
@@ -79,8 +79,8 @@ func (g *Gateway) takePlace(x *exchange) bool {
 	return x.placed
 }
 
-// leave frees the place of the call; the first one that waits gets it.
-func (x *exchange) leave() {
+// leavePlace frees the place of the call; the first one that waits gets it.
+func (x *exchange) leavePlace() {
 	if x.placed {
 		x.placed = false
 		x.line.leave(time.Since(x.since))

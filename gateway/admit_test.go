@@ -307,8 +307,8 @@ func TestInFlightBound(t *testing.T) {
 	<-done
 }
 
-// TestManyCallers: G8, there are not more buckets than are kept, whoever calls.
-func TestManyCallers(t *testing.T) {
+// TestManyRates: G8, there are not more buckets than are kept, whoever calls.
+func TestManyRates(t *testing.T) {
 	t.Parallel()
 	r := gateway.NewRates()
 	now := time.Now()

@@ -14,6 +14,7 @@ import (
 // its own caller reads; bytes that end the answer are published when they are
 // durable.
 type flight struct {
+	key    agentbus.Digest
 	digest agentbus.Digest
 	depth  int // at which the leader arrived
 
@@ -120,20 +121,24 @@ func (fs *flights) join(key agentbus.Digest, x *exchange) (f *flight, leads bool
 	if f, ok := fs.byKey[key]; ok {
 		return f, false
 	}
-	f = &flight{digest: x.record.Digest, run: x.lineage.Run, depth: x.lineage.Depth}
+	f = &flight{key: key, digest: x.record.Digest, run: x.lineage.Run, depth: x.lineage.Depth}
 	fs.byKey[key] = f
 	return f, true
 }
 
-// leave ends the flight of key, which the caller leads.
-func (fs *flights) leave(key agentbus.Digest) {
+// leave takes f off its key, as soon as the ledger knows how it ended: who comes
+// from now on asks the ledger, which has the answer or a free key. Leaving twice
+// does nothing.
+func (fs *flights) leave(f *flight) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	f := fs.byKey[key]
-	delete(fs.byKey, key)
-	if f == nil || !f.begun {
+	if fs.byKey[f.key] == f {
+		delete(fs.byKey, f.key)
+	}
+	if !f.begun {
 		return
 	}
+	f.begun = false
 	turn := turnOf{f.call.Payer, f.call.TurnKey.ID}
 	first := fs.byTurn[turn]
 	switch {

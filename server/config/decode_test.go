@@ -165,7 +165,7 @@ conversations:
 	}
 	want := []string{
 		"admin", "auth", "budgets", "telemetry", "chain.max_hops", "lineage", "resolver", "a2a", "tools", "escalation",
-		"agents.a.detach", "agents.a.idempotent", "agents.b.kagent",
+		"agents.a.idempotent", "agents.b.kagent",
 		"conversations.c.participants[0].call_policy", "conversations.c.on_halt",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
