@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -269,4 +270,44 @@ func TestForwardedRound(t *testing.T) {
 		t.Error(got)
 	}
 	refused(t, "round", <-inner, http.StatusTooManyRequests, agentbus.CodeCycleRefused)
+}
+
+// TestRunOf: G7, the run that a turn id names, as Turn makes it, and no other.
+func TestRunOf(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[agentbus.TurnID]agentbus.RunID{
+		"r.t0.critic": "r", "r.t12.t1": "r", "a.t0.b.t1.c": "a.t0.b", "run_1.t0.tool": "run_1",
+		"t": "", "": "", ".t0.x": "", "r.t0": "", "r.t0.": "", "r.t01.x": "", "r.tx.y": "", "..": "",
+	} {
+		if got := gateway.RunOf(id); got != want {
+			t.Errorf("%q is of run %q, want %q", id, got, want)
+		}
+	}
+}
+
+// A blindLedger cannot look anything up.
+type blindLedger struct{ gateway.Ledger }
+
+func (blindLedger) ParentCalls(context.Context, agentbus.Payer, agentbus.RunID, agentbus.TurnID) ([]agentbus.CallRecord, error) {
+	return nil, errDisk
+}
+
+func (blindLedger) Lookup(context.Context, agentbus.Digest, agentbus.Digest) (agentbus.Reserved, bool, error) {
+	return agentbus.Reserved{}, false, errDisk
+}
+
+// TestBlindLedger: a store that cannot be read refuses what needs it, to be tried
+// again, and nothing else.
+func TestBlindLedger(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "critic", nil)
+	b := newBus(t, func(c *gateway.Config) {
+		c.Ledger = blindLedger{c.Ledger}
+		grant(agentbus.Grants{PerSecond: 1e-6, Burst: 1})(c)
+	}, a)
+	refused(t, "a parent", b.call("critic", append(turn("r", "t"), within("p", "", 1)...)...), http.StatusServiceUnavailable, agentbus.CodeStoreUnavailable)
+	if got := b.call("critic", turn("r", "t")...); got.status != http.StatusOK {
+		t.Errorf("no parent: %v", got)
+	}
+	refused(t, "no room", b.call("critic", turn("r", "t2")...), http.StatusServiceUnavailable, agentbus.CodeStoreUnavailable)
 }

@@ -23,6 +23,9 @@ var errRunStopped = &agentbus.Error{
 // does no harm. The run is remembered while this process lives, among the last
 // 65,536; who wants it to stay stopped keeps it and calls Stop at the next start.
 func (g *Gateway) Stop(run agentbus.RunID) (cancelled int) {
+	if run == "" {
+		return 0
+	}
 	g.stopped.add(run) // first: a call that begins now finds it there
 	return g.flights.abort(errRunStopped, func(of agentbus.RunID) bool { return of == run })
 }
@@ -43,7 +46,7 @@ type stops struct {
 func (s *stops) add(run agentbus.RunID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, known := s.runs[run]; known || run == "" {
+	if _, known := s.runs[run]; known {
 		return
 	}
 	if s.runs == nil {
