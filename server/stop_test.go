@@ -17,8 +17,9 @@ import (
 	"github.com/agentbus/agentbus/server/config"
 )
 
-// openAt builds a bus over the store at path, with keys of its own.
-func openAt(t *testing.T, path, yaml string, keys ...identity.StaticKey) *server.Server {
+// buildAt builds a bus over the store at path, with keys of its own, for a test that
+// closes it.
+func buildAt(t *testing.T, path, yaml string, keys ...identity.StaticKey) *server.Server {
 	t.Helper()
 	c, _, err := config.Parse("test", []byte(fmt.Sprintf("store: {url: %q}\n", "sqlite:"+path)+yaml), config.Source{Env: func(string) (string, bool) { return "", false }})
 	if err != nil {
@@ -65,7 +66,7 @@ func TestStop(t *testing.T) {
 	slow, called := newSilent(t)
 	yaml := fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1")
 	path := filepath.Join(t.TempDir(), "bus.db")
-	s := openAt(t, path, yaml)
+	s := buildAt(t, path, yaml)
 	run := agentbus.NewRunID()
 	halted := make(chan agentbus.Halt, 1)
 	go func() {
@@ -92,7 +93,7 @@ func TestStop(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = openAt(t, path, yaml)
+	s = buildAt(t, path, yaml)
 	defer func() { _ = s.Close() }()
 	noKey := func(string) agentbus.Credential { return agentbus.Credential{} }
 	for e, err := range s.Converse(t.Context(), server.Start{Run: run, Resume: true}, noKey) {
@@ -112,7 +113,7 @@ func TestStop(t *testing.T) {
 func TestStopNested(t *testing.T) {
 	t.Parallel()
 	slow, called := newSilent(t)
-	s := openAt(t, filepath.Join(t.TempDir(), "bus.db"), fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1"),
+	s := buildAt(t, filepath.Join(t.TempDir(), "bus.db"), fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1"),
 		identity.StaticKey{Principal: agentbus.Principal{ID: "alice"}, Secret: user})
 	defer func() { _ = s.Close() }()
 	type got struct {
@@ -148,7 +149,7 @@ func TestStopNested(t *testing.T) {
 func TestDeclaredAgents(t *testing.T) {
 	t.Parallel()
 	a, b := newAgent(t, "a"), newAgent(t, "b")
-	s := openAt(t, filepath.Join(t.TempDir(), "bus.db"), fmt.Sprintf(twoAgents, a.URL+"/v1", b.URL+"/v1"), identity.StaticKey{
+	s := buildAt(t, filepath.Join(t.TempDir(), "bus.db"), fmt.Sprintf(twoAgents, a.URL+"/v1", b.URL+"/v1"), identity.StaticKey{
 		Principal: agentbus.Principal{ID: "alice", Grants: &agentbus.Grants{Agents: []string{"inner"}}}, Secret: user,
 	})
 	defer func() { _ = s.Close() }()

@@ -22,6 +22,8 @@ type Store interface {
 	Reader
 	KeyRing
 	Stops
+	Books
+	Keeper
 
 	InstallKey() []byte          // 32 random bytes made with the store (P19)
 	Check(context.Context) error // whether it can be written
@@ -45,6 +47,28 @@ type Stops interface {
 	// StopRun notes that a run was stopped: by whom, and when.
 	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
 	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
+}
+
+// Books tell what calls came to (G26, G27, G28).
+type Books interface {
+	// Entries returns a payer's entries after seq, in order, at most limit.
+	Entries(ctx context.Context, payer agentbus.Payer, after int64, limit int) ([]agentbus.Entry, error)
+	// Balances returns the balance of a payer, or of every one when it is "".
+	Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.Balance, error)
+	BudgetStates(ctx context.Context, accounts []string) ([]agentbus.BudgetState, error)
+	VerifyLedger(ctx context.Context) (agentbus.LedgerVerdict, error)
+}
+
+// A Keeper is what a store needs while a bus serves, and what it says of
+// itself.
+type Keeper interface {
+	// Sweep removes stored answers of calls that ended before a time, at most
+	// limit at once; 0: there is nothing left to sweep (G25).
+	Sweep(ctx context.Context, before time.Time, limit int) (n int, err error)
+	// ReleaseDead gives back what calls of dead processes hold (G24, G27).
+	ReleaseDead(ctx context.Context, alive func(owner string) bool) (n int, err error)
+	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
+	Broken() <-chan struct{} // closed once nothing is written any more (I2)
 }
 
 // A KeyRing keeps API keys.

@@ -23,6 +23,7 @@ type cli struct {
 	Resume  resumeVerb  `cmd:"" help:"Go on with a run that was stopped or cut off."`
 	Runs    runsVerb    `cmd:"" help:"List runs, newest first."`
 	Trace   traceVerb   `cmd:"" help:"Show who called whom in a run, at which depth, and who paid."`
+	Ledger  ledgerVerbs `cmd:"" help:"Show, export and verify what calls came to."`
 	Keys    keysVerbs   `cmd:"" help:"Manage API keys."`
 	Config  configVerbs `cmd:"" help:"Check, explain or describe the configuration."`
 	Version versionVerb `cmd:"" help:"Tell which agentbus this is."`

@@ -64,7 +64,11 @@ func (v *serveVerb) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return &failure{exit: exitFailed, what: "cannot listen on " + c.Listen, why: cause(err), next: "stop what listens there, or set listen in the configuration (AGENTBUS_LISTEN)"}
 	}
-	fmt.Fprintf(a.stdout, "agentbus serves %s on http://%s (agents: %s)\n", plural(len(c.Agents), "agent"), l.Addr(), names(c.Agents)) //nolint:errcheck // nobody is left to tell
+	scheme := "http"
+	if c.TLS != nil {
+		scheme = "https"
+	}
+	fmt.Fprintf(a.stdout, "agentbus serves %s on %s://%s (agents: %s)\n", plural(len(c.Agents), "agent"), scheme, l.Addr(), names(c.Agents)) //nolint:errcheck // nobody is left to tell
 	return s.Serve(ctx, l)
 }
 
