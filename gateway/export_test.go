@@ -6,13 +6,6 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-// InFlight returns how many requests are being served, for tests that wait for
-// one to arrive.
-func (g *Gateway) InFlight() int { return int(g.inFlight.Load()) }
-
-// Detached returns how many calls go on without their caller.
-func (g *Gateway) Detached() int { return len(g.slots) }
-
 // MaxBuckets is how many callers' rates are kept.
 const MaxBuckets = maxBuckets
 
