@@ -17,9 +17,9 @@ import (
 	"github.com/agentbus/agentbus/gateway"
 )
 
-// A gate is an agent that holds its calls until it is told to answer them, and
+// A turnstile is an agent that holds its calls until it is told to answer them, and
 // knows how many it had at once.
-type gate struct {
+type turnstile struct {
 	*agent
 	open  chan struct{} // one for each call that may be answered
 	mu    sync.Mutex    // guards the rest
@@ -28,9 +28,9 @@ type gate struct {
 	order []string // runs, as they arrived
 }
 
-func newGate(t *testing.T, name string) *gate {
+func newTurnstile(t *testing.T, name string) *turnstile {
 	t.Helper()
-	g := &gate{open: make(chan struct{}, 1024)}
+	g := &turnstile{open: make(chan struct{}, 1024)}
 	g.agent = newAgent(t, name, func(w http.ResponseWriter, r *http.Request) {
 		g.mu.Lock()
 		g.now++
@@ -50,21 +50,21 @@ func newGate(t *testing.T, name string) *gate {
 }
 
 // atOnce returns how many calls there were at once, at most.
-func (g *gate) atOnce() int {
+func (g *turnstile) atOnce() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.most
 }
 
 // arrived returns the runs of the calls as they arrived.
-func (g *gate) arrived() []string {
+func (g *turnstile) arrived() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.order)
 }
 
-// waiting waits until as many requests are in the gateway.
-func (b *bus) waiting(n int) {
+// serving waits until as many requests are in the gateway.
+func (b *bus) serving(n int) {
 	b.t.Helper()
 	b.await("no run", func([]agentbus.CallRecord) bool { return b.InFlight() == n })
 }
@@ -74,7 +74,7 @@ func (b *bus) waiting(n int) {
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	const callers, concurrency, queue = 500, 4, 8
-	g := newGate(t, "critic")
+	g := newTurnstile(t, "critic")
 	g.Concurrency, g.Queue, g.QueueTimeout = concurrency, queue, patience
 	b := newBus(t, nil, g.agent)
 	answers := make(chan answer, callers)
@@ -101,7 +101,7 @@ func TestConcurrency(t *testing.T) {
 // the queue; who waits too long is told so.
 func TestQueueIsFair(t *testing.T) {
 	t.Parallel()
-	g := newGate(t, "critic")
+	g := newTurnstile(t, "critic")
 	g.Concurrency, g.Queue, g.QueueTimeout = 1, 2, patience
 	b := newBus(t, nil, g.agent)
 	answers := make(chan answer, 8)
@@ -111,17 +111,17 @@ func TestQueueIsFair(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { left <- b.leaving(ctx, ask("critic"), turn("leaves", "t")...) }()
-	b.waiting(2)
+	b.serving(2)
 	call("second")
-	b.waiting(3)
+	b.serving(3)
 	refused(t, "full", b.call("critic", turn("no-room", "t")...), http.StatusServiceUnavailable, agentbus.CodeOverloaded)
 	leave()
 	if <-left == nil {
 		t.Error("the caller that left was answered")
 	}
-	b.waiting(2)
+	b.serving(2)
 	call("third")
-	b.waiting(3)
+	b.serving(3)
 	for range 3 {
 		g.open <- struct{}{}
 		if got := <-answers; got.status != http.StatusOK {
@@ -139,7 +139,7 @@ func TestQueueIsFair(t *testing.T) {
 // TestQueueTimeout: G8, nobody waits for longer than the agent's queue allows.
 func TestQueueTimeout(t *testing.T) {
 	t.Parallel()
-	g := newGate(t, "critic")
+	g := newTurnstile(t, "critic")
 	g.Concurrency, g.Queue, g.QueueTimeout = 1, 1, 20*time.Millisecond
 	b := newBus(t, nil, g.agent)
 	done := make(chan answer, 1)
@@ -156,7 +156,7 @@ func TestQueueTimeout(t *testing.T) {
 // is still one call at its agent.
 func TestDetachedHoldsItsPlace(t *testing.T) {
 	t.Parallel()
-	g := newGate(t, "critic")
+	g := newTurnstile(t, "critic")
 	g.Concurrency = 1
 	b := newBus(t, nil, g.agent)
 	ctx, leave := context.WithCancel(t.Context())
@@ -171,7 +171,7 @@ func TestDetachedHoldsItsPlace(t *testing.T) {
 	refused(t, "taken", b.call("critic", turn("r", "t")...), http.StatusServiceUnavailable, agentbus.CodeOverloaded)
 	g.open <- struct{}{}
 	b.one("leaves", agentbus.CallSettled)
-	b.waiting(0)
+	b.serving(0)
 	g.open <- struct{}{}
 	if got := b.call("critic", turn("r", "t")...); got.status != http.StatusOK {
 		t.Errorf("once it is free: %v", got)
@@ -182,7 +182,7 @@ func TestDetachedHoldsItsPlace(t *testing.T) {
 // nor one of a finished call takes a place or a token.
 func TestDuplicatesTakeNothing(t *testing.T) {
 	t.Parallel()
-	g, other := newGate(t, "critic"), newAgent(t, "other", nil)
+	g, other := newTurnstile(t, "critic"), newAgent(t, "other", nil)
 	g.Concurrency = 1
 	b := newBus(t, grant(agentbus.Grants{PerSecond: 1e-6, Burst: 3}), g.agent, other) // three calls, in all
 	answers := make(chan answer, 4)
@@ -190,7 +190,7 @@ func TestDuplicatesTakeNothing(t *testing.T) {
 		go func() { answers <- b.call("critic", turn("r", "t")...) }()
 	}
 	g.next(t)
-	b.waiting(4)
+	b.serving(4)
 	g.open <- struct{}{}
 	var first answer
 	for range 4 {
@@ -271,7 +271,7 @@ func TestRateAtOnce(t *testing.T) {
 // and nothing else does; the time of a busy agent is by how long its calls take.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
-	g, broken := newGate(t, "critic"), newRawAgent(t, "broken", wire(okJSON+"\nContent-Length: 10", "abc"))
+	g, broken := newTurnstile(t, "critic"), newRawAgent(t, "broken", wire(okJSON+"\nContent-Length: 10", "abc"))
 	g.Concurrency = 1
 	b := newBus(t, func(c *gateway.Config) { c.InFlight = 2 }, g.agent, broken)
 	g.open <- struct{}{}
@@ -297,7 +297,7 @@ func TestRetryAfter(t *testing.T) {
 // TestInFlightBound: G8, the bus itself serves as many requests as it may.
 func TestInFlightBound(t *testing.T) {
 	t.Parallel()
-	g := newGate(t, "critic")
+	g := newTurnstile(t, "critic")
 	b := newBus(t, func(c *gateway.Config) { c.InFlight = 1 }, g.agent)
 	done := make(chan answer, 1)
 	go func() { done <- b.call("critic") }()

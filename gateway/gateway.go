@@ -88,6 +88,15 @@ type Config struct {
 	DetachTimeout time.Duration // for how long; 0: 5 min
 	InFlight      int           // requests at once, beyond which they are shed (G8); 0: 10,000
 
+	// Budgets bound what calls may come to (G27). BudgetWait is how long a call
+	// may wait for calls in flight to release what they hold of them; 0: 5 s,
+	// negative: it does not wait.
+	Budgets    []BudgetRule
+	BudgetWait time.Duration
+	// ReleaseDead gives back what calls hold whose process no longer runs. It is
+	// called now and then while calls wait; nil: the dead hold for good.
+	ReleaseDead func(context.Context)
+
 	// RefuseForwarded answers 403 to a forwarded credential from a caller that
 	// may not forward one; otherwise it is ignored and recorded (P20).
 	RefuseForwarded bool
@@ -138,6 +147,7 @@ type Gateway struct {
 // that come after it.
 type live struct {
 	flights  flights
+	funds    *funds        // of calls that wait for a budget
 	slots    chan struct{} // one for each call that goes on without its caller
 	lines    lines         // who waits for which agent
 	rates    rates         // how much each caller may call
@@ -161,7 +171,7 @@ func build(c Config, calls *live) (*Gateway, error) {
 	}
 	c.setDefaults()
 	if calls == nil {
-		calls = &live{flights: newFlights(), slots: make(chan struct{}, max(c.DetachMax, 0))}
+		calls = &live{flights: newFlights(), funds: newFunds(), slots: make(chan struct{}, max(c.DetachMax, 0))}
 	}
 	g := &Gateway{live: calls, cfg: c, mux: http.NewServeMux(), log: c.Logger}
 	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)
@@ -200,6 +210,9 @@ func (c *Config) check() error {
 	default:
 		faults = append(faults, fmt.Errorf("gateway: Cycles is %q", c.Cycles))
 	}
+	for i := range c.Budgets {
+		faults = append(faults, c.Budgets[i].check())
+	}
 	return errors.Join(faults...)
 }
 
@@ -214,6 +227,8 @@ func (c *Config) setDefaults() {
 	c.DetachTimeout = or(c.DetachTimeout, 5*time.Minute)
 	c.InFlight = or(c.InFlight, 10_000)
 	c.Cycles = or(c.Cycles, CyclesDigest)
+	c.BudgetWait = or(c.BudgetWait, 5*time.Second)
+	c.Budgets = narrowFirst(c.Budgets)
 	if c.Alive == nil {
 		c.Alive = func(string) bool { return false }
 	}

@@ -18,7 +18,7 @@ import (
 // are none. Nobody pays, new ones are refused, and other runs go on.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	g, busy := newGate(t, "critic"), newGate(t, "busy")
+	g, busy := newTurnstile(t, "critic"), newTurnstile(t, "busy")
 	busy.Concurrency, busy.Queue, busy.QueueTimeout = 1, 8, patience
 	streamer := newAgent(t, "streamer", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -41,7 +41,7 @@ func TestStop(t *testing.T) {
 	g.next(t)
 	s := b.openStream("streamer", turn("r", "s")...)
 	s.reads(helloEvent)
-	b.waiting(6)
+	b.serving(6)
 	var live []string
 	for _, c := range b.Live() {
 		live = append(live, string(c.Run)+" "+string(c.TurnKey.ID)+" "+string(c.State))
@@ -85,7 +85,7 @@ func TestStop(t *testing.T) {
 	if n := busy.executions(); n != 1 {
 		t.Errorf("a queued call of a stopped run was executed: %d", n)
 	}
-	b.waiting(0)
+	b.serving(0)
 	if live := b.Live(); len(live) != 0 {
 		t.Errorf("live: %+v", live)
 	}

@@ -42,13 +42,13 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 	t := &gateway.Target{
 		Name: name, Kind: string(a.Kind), Model: a.Model, Authorization: a.Authorization,
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
-		Header: headers(a.Headers), Transport: s.agents, UsageCost: a.UsageCost,
+		Header: headers(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
 		Affinity: a.Affinity == config.AffinityConversation, Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
 		Concurrency: a.Concurrency, Queue: a.Queue, QueueTimeout: a.QueueTimeout,
 		RefuseUnknown: a.OnCrash == config.CrashRefuse,
 	}
 	if a.Price != nil {
-		t.Price = agentbus.Price(*a.Price)
+		t.Price, t.Priced = agentbus.Price(*a.Price), true
 	}
 	if a.Kind == config.KindOpenAI {
 		return t, reach(t, a)

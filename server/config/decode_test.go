@@ -163,7 +163,7 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"admin", "budgets", "chain.max_hops", "lineage", "resolver", "a2a", "tools", "escalation",
+		"admin", "chain.max_hops", "lineage", "resolver", "a2a", "tools", "escalation",
 		"agents.a.idempotent", "agents.b.kagent",
 		"conversations.c.participants[0].call_policy", "conversations.c.on_halt",
 	}
