@@ -77,6 +77,7 @@ func TestDefaultsWithoutAFile(t *testing.T) { // G3, P10, G14, G25, G31
 		Retention:    config.Retention{Replies: 24 * time.Hour, Events: 30 * 24 * time.Hour},
 		Detach:       config.Detach{Max: 256, Timeout: 5 * time.Minute},
 		Ledger:       config.Ledger{OnMismatch: config.MismatchRefuse},
+		Chain:        config.Chain{Cycles: config.CyclesDigest},
 		DrainTimeout: 30 * time.Second,
 		StrictHTTP:   true,
 	}
