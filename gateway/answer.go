@@ -220,7 +220,12 @@ func (a *answer) passWhole(sse bool) {
 		g.fail(a.w, a.r, x, err)
 		return
 	}
-	if why := a.notFinal(status, told); why != nil {
+	why := a.notFinal(status, told)
+	if why != nil && a.ctx.Err() != nil { // an agent in this process says something when it is cut
+		g.fail(a.w, a.r, x, transportError(a.ctx, why))
+		return
+	}
+	if why != nil {
 		u := usageOf(told)
 		g.void(a.r.Context(), x, why, u, x.target.cost(u))
 	} else if err := a.settle(agentbus.StoredReply{Status: status, Header: kept, Body: body}, a.usage(status, told), false); err != nil {
@@ -232,6 +237,7 @@ func (a *answer) passWhole(sse bool) {
 	own := maps.Clone(kept) // duplicates are reading kept by now
 	own["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.tellCost(own, "")
+	x.leavePlace() // the agent is done, however slowly its answer is read
 	a.head(status, own)
 	faults.At(faults.AckAmid)
 	_ = g.send(a.w, body) // a caller that left may ask again

@@ -52,6 +52,15 @@ type Target struct {
 	MaxCost        *agentbus.Micros // the most one call can cost (G27); nil: as Price and request say
 	// Transport reaches the agent; required. It must not follow redirects.
 	Transport http.RoundTripper
+	// Concurrency is how many calls the agent is asked at once; 0: any number.
+	// Queue is how many more may wait for a place, each for QueueTimeout; 0: 10 s
+	// (G8).
+	Concurrency  int
+	Queue        int
+	QueueTimeout time.Duration
+	// RefuseUnknown answers CodeOutcomeUnknown to a call that a dead process left
+	// executing, until an operator voids it; otherwise it is executed again (G24).
+	RefuseUnknown bool
 	// Local says that the agent lives in this process: nothing crosses a wire.
 	Local bool
 

@@ -44,6 +44,8 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
 		Header: headers(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
 		Affinity: a.Affinity == config.AffinityConversation, Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
+		Concurrency: a.Concurrency, Queue: a.Queue, QueueTimeout: a.QueueTimeout,
+		RefuseUnknown: a.OnCrash == config.CrashRefuse,
 	}
 	if a.Price != nil {
 		t.Price, t.Priced = agentbus.Price(*a.Price), true
@@ -86,7 +88,7 @@ func (s *wiring) local(name string, a config.Agent) (agentbus.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return builtin.New(a.Builtin, builtin.Config{Bus: bus})
+	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared)})
 }
 
 func headers(configured map[string]agentbus.Credential) http.Header {

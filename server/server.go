@@ -82,6 +82,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, errors.Join(err, store.Close())
 	}
 	w, err := s.wire(s.cfg)
+	if err == nil {
+		err = w.stopAgain(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -108,6 +111,30 @@ func (s *Server) dial() {
 		},
 	}
 }
+
+// stopAgain stops the runs that were stopped before this bus was opened.
+func (s *wiring) stopAgain(ctx context.Context) error {
+	stopped, err := s.store.StoppedRuns(ctx)
+	for _, run := range stopped {
+		s.gateway.Stop(run)
+	}
+	return err
+}
+
+// Stop ends every call of a run that this bus is executing, at once, and refuses
+// new ones from now on, here and in every bus that opens the store later (G14).
+// Attempts are voided; their callers, drivers of this process among them, read
+// CodeRunStopped. It returns how many calls it ended, also with an error, which
+// is CodeStoreUnavailable: the run is stopped then until this bus is closed. by
+// says who stopped it.
+func (s *Server) Stop(ctx context.Context, run agentbus.RunID, by string) (cancelled int, err error) {
+	cancelled = s.now().gateway.Stop(run)
+	s.log.LogAttrs(ctx, slog.LevelInfo, "run stopped", slog.String("run", string(run)), slog.String("by", by), slog.Int("calls", cancelled))
+	return cancelled, s.store.StopRun(ctx, run, by, time.Now())
+}
+
+// Live returns the calls that agents are being asked right now, oldest first.
+func (s *Server) Live() []agentbus.CallRecord { return s.now().gateway.Live() }
 
 // Close closes the store, and sends the spans that wait. Nothing may use the
 // Server any more.

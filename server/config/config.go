@@ -60,6 +60,7 @@ type Config struct {
 	Retention      Retention               `yaml:"retention" doc:"How long what was said is kept. Keys, digests and amounts stay (G25)."`
 	Detach         Detach                  `yaml:"detach" doc:"Calls that go on in the background after their caller left, so that its retry finds the answer (G14)."`
 	Ledger         Ledger                  `yaml:"ledger" doc:"Once per turn, charged once."`
+	Chain          Chain                   `yaml:"chain" doc:"Calls that agents make while they answer one."`
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
 	Telemetry      Telemetry               `yaml:"telemetry" doc:"What is told to the world outside (G33, G34)."`
 	StrictHTTP     bool                    `yaml:"strict_http" restart:"true" default:"true" env:"AGENTBUS_STRICT_HTTP" doc:"Refuse ambiguous HTTP at the socket: two body lengths, folded headers, bare line feeds (G36)."`
@@ -67,7 +68,6 @@ type Config struct {
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
 	_ later `yaml:"admin" doc:"Listener of the console, the admin API and the metrics."`
-	_ later `yaml:"chain" doc:"The agent chain of A2A calls (C4 to C13)."`
 	_ later `yaml:"lineage" doc:"Conversation lineage (K2)."`
 	_ later `yaml:"resolver" doc:"Resolving agents by address."`
 	_ later `yaml:"a2a" doc:"The A2A surface."`
@@ -162,6 +162,26 @@ type Detach struct {
 	Max     int           `yaml:"max" restart:"true" default:"256" min:"0" max:"1000000" doc:"How many at once; 0: a call ends when its caller leaves."`
 	Timeout time.Duration `yaml:"timeout" default:"5m" min:"1ms" doc:"How long each."`
 }
+
+// Chain says how a call is judged by the calls it was made inside of.
+type Chain struct {
+	Cycles CycleMode `yaml:"cycles" default:"digest" enum:"digest|refuse|warn|off" doc:"A call to an agent that is answering further up already: digest (429 for the same request, a note on the record for another), refuse (429 for both), warn (a note for both) or off (G7)."`
+
+	_ later `yaml:"max_hops" doc:"Hops of the agent chain of A2A calls (C4 to C13)."`
+	_ later `yaml:"max_calls" doc:"Calls of the agent chain of A2A calls (C4 to C13)."`
+	_ later `yaml:"require_from_agents" doc:"What an agent's call without a chain gets."`
+}
+
+// A CycleMode is what a call gets that goes round in a circle (G7).
+type CycleMode string
+
+// The cycle modes.
+const (
+	CyclesDigest CycleMode = "digest"
+	CyclesRefuse CycleMode = "refuse"
+	CyclesWarn   CycleMode = "warn"
+	CyclesOff    CycleMode = "off"
+)
 
 // Ledger says how the ledger reads a key it knows.
 type Ledger struct {

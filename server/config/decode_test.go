@@ -150,7 +150,7 @@ a2a: {default_agent: "", compat: "", push: deny}
 tools: {default: []}
 escalation: on
 agents:
-  a: {kind: builtin, builtin: echo, concurrency: 4, detach: off, idempotent: true}
+  a: {kind: builtin, builtin: echo, detach: off, idempotent: true}
   b: {kind: builtin, builtin: eliza, kagent: true}
 conversations:
   c: {participants: [{agent: a, call_policy: {retries: 1}}, {agent: b}], on_halt: pause}
@@ -163,8 +163,8 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"admin", "chain", "lineage", "resolver", "a2a", "tools", "escalation",
-		"agents.a.concurrency", "agents.a.idempotent", "agents.b.kagent",
+		"admin", "chain.max_hops", "lineage", "resolver", "a2a", "tools", "escalation",
+		"agents.a.idempotent", "agents.b.kagent",
 		"conversations.c.participants[0].call_policy", "conversations.c.on_halt",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

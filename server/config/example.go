@@ -60,6 +60,8 @@ var exampleText = map[string]string{
 #    headers: {x-team: search}
 #    price: {input: 0.15, cached: 0.075, output: 0.60, call: 0} # USD per million tokens, and per call
 #    max_cost_usd: 0.05                               # the most one call can cost
+#    concurrency: 4                                   # calls of it at once; more wait in its queue
+#    on_crash: refuse                                 # never ask it twice for a turn that a crash cut off
 #    detach: off                                      # its calls end when their caller leaves
   # One that runs several times: each call goes to the one with the least to do.
 #  translator:
@@ -110,7 +112,7 @@ func Example() []byte {
 		case isSection(f.typ):
 			b.WriteString("#" + f.name + ":\n")
 			for _, g := range fieldsOf(f.typ) {
-				if g.idle {
+				if g.later || g.idle {
 					continue
 				}
 				comment(&b, "  # ", g.doc)
