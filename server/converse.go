@@ -27,7 +27,7 @@ type Start struct {
 	Conversation string
 	Peers        []Peer // agents that are not configured, in speaking order; nil: Conversation is configured
 	Seed         string
-	Run          agentbus.RunID   // "": minted
+	Run          agentbus.RunID   // of a top-level run; "": minted
 	MaxTurns     int              // 0: the configuration's, or 10 for peers
 	Budget       *agentbus.Micros // nil: the configuration's
 	Timeout      time.Duration    // 0: none
@@ -55,28 +55,66 @@ type spec struct {
 	Peers        []Peer           `json:"peers,omitempty"`
 	MaxTurns     int              `json:"max_turns,omitempty"`
 	Budget       *agentbus.Micros `json:"budget_micros,omitempty"`
+	Deadline     time.Time        `json:"deadline,omitzero"` // for workers: who resumes by hand sets another
 }
 
 // Converse drives a conversation here: its agents are called through this bus's
 // own gateway, in memory. The events are those of [conversation.Stream]. key is
 // asked for the keys of peers when a run of theirs is resumed.
+//
+// A run that somebody pays for and that is resumed without Authorization goes on
+// with its sealed credential, or halts with [agentbus.HaltWaitingAuth] (R18).
 func (s *Server) Converse(ctx context.Context, st Start, key func(env string) agentbus.Credential) iter.Seq2[conversation.Event, error] {
 	return func(yield func(conversation.Event, error) bool) {
 		c, o, err := s.now().prepare(ctx, &st, key)
+		if err == nil && !s.driven.begin(o.Run) {
+			err = driven(o.Run, s.owner)
+		}
 		if err != nil {
 			yield(conversation.Event{}, err)
 			return
 		}
-		ctx := gateway.WithInProcess(ctx, gateway.InProcess{Payer: o.Payer})
-		conversation.Stream(ctx, c, o)(yield)
+		defer s.driven.end(o.Run)
+		s.drive(ctx, c, o)(yield)
+	}
+}
+
+// Submit begins a run and leaves it to the workers of whichever bus serves over
+// this store (R19): one with the same conversation in its configuration, and,
+// for a run with Authorization, with the same sealing key.
+func (s *Server) Submit(ctx context.Context, st Start) (agentbus.RunID, error) {
+	if st.Resume || st.Peers != nil {
+		return "", &agentbus.Error{
+			Code: agentbus.CodeInvalidRequest, Message: "only a new run of a configured conversation can be left to a bus",
+			Explain: &agentbus.Explain{Rule: "R19", Next: "configure the agents and the conversation, or drive it here"},
+		}
+	}
+	c, o, err := s.now().prepare(ctx, &st, nil)
+	if err != nil {
+		return "", err
+	}
+	if o.Sealed == nil && !st.Authorization.IsZero() {
+		return "", &agentbus.Error{
+			Code: agentbus.CodeInvalidRequest, Message: "nobody else could go on with the run: its credential is not stored without a sealing key",
+			Explain: &agentbus.Explain{Rule: "R18", Next: "set sealing.key_file or sealing.key_env, or drive it here"},
+		}
+	}
+	return conversation.Submit(ctx, c, o)
+}
+
+// options returns the options of every run that is driven here.
+func (s *wiring) options(run agentbus.RunID) conversation.Options {
+	return conversation.Options{
+		Run: run, Payer: LocalPayer, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, MaxDepth: s.cfg.Limits.MaxDepth,
 	}
 }
 
 func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentbus.Credential) (c conversation.Conversation, o conversation.Options, err error) {
-	o = conversation.Options{
-		Seed: st.Seed, Run: st.Run, Payer: LocalPayer, Journal: s.store, Runs: s.Runs(), Owner: s.owner,
-		Force: st.Force, MaxDepth: s.cfg.Limits.MaxDepth,
+	if st.Run == "" {
+		st.Run = agentbus.NewRunID()
 	}
+	o = s.options(st.Run)
+	o.Seed, o.Force = st.Seed, st.Force
 	if !st.Authorization.IsZero() {
 		p, err := s.identity.Identify(ctx, st.Authorization)
 		if err != nil {
@@ -84,48 +122,58 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 		}
 		o.Payer, o.Lineage.Auth = agentbus.Payer(p.ID), st.Authorization
 	}
-	sp := spec{Conversation: st.Conversation, Peers: st.Peers, MaxTurns: st.MaxTurns, Budget: st.Budget}
-	if st.Resume {
-		if sp, err = s.stored(ctx, st.Run, o.Payer); err != nil {
-			return c, o, err
-		}
-		if st.Budget != nil {
-			sp.Budget = st.Budget
-		}
-		for i := range sp.Peers {
-			sp.Peers[i].Key = key(sp.Peers[i].KeyEnv)
-		}
-	}
 	if st.Timeout > 0 {
 		o.Deadline = time.Now().Add(st.Timeout)
 	}
+	sp := spec{Conversation: st.Conversation, Peers: st.Peers, MaxTurns: st.MaxTurns, Budget: st.Budget, Deadline: o.Deadline}
+	if st.Resume {
+		if sp, err = s.resumed(ctx, st, &o, key); err != nil {
+			return c, o, err
+		}
+	}
 	if o.Spec, err = json.Marshal(sp); err != nil {
+		return c, o, err
+	}
+	if o.Sealed, err = s.seal(agentbus.ExecutionID(o.Run), st.Authorization); err != nil {
 		return c, o, err
 	}
 	c, err = s.conversation(sp)
 	return c, o, err
 }
 
-// stored returns how the conversation of a run was built.
-func (s *Server) stored(ctx context.Context, run agentbus.RunID, payer agentbus.Payer) (sp spec, err error) {
-	e, found, err := s.store.Execution(ctx, agentbus.ExecutionID(run))
+// resumed returns how the conversation of a run was built, and sets in o who
+// pays for it.
+func (s *wiring) resumed(ctx context.Context, st *Start, o *conversation.Options, key func(string) agentbus.Credential) (sp spec, err error) {
+	e, found, err := s.store.Execution(ctx, agentbus.ExecutionID(st.Run))
 	if err != nil {
 		return sp, err
 	}
 	if !found {
 		return sp, &agentbus.Error{
-			Code: agentbus.CodeRunNotFound, Message: "no driver of this store ran " + string(run),
+			Code: agentbus.CodeRunNotFound, Message: "no driver of this store ran " + string(st.Run),
 			Explain: &agentbus.Explain{Next: "see agentbus runs; a run without a conversation was driven elsewhere, and is resumed there"},
 		}
 	}
-	if e.Payer != payer { // the credential is not journaled (R18)
-		return sp, &agentbus.Error{
-			Code: agentbus.CodeForbidden, Message: "run " + string(run) + " is paid by " + string(e.Payer) + ", and a credential is not stored with a run",
-			Explain: &agentbus.Explain{Rule: "R18", Observed: string(payer), Next: "set AGENTBUS_TOKEN to a key of " + string(e.Payer) + " and resume again"},
+	if err := json.Unmarshal(e.Spec, &sp); err != nil {
+		return sp, fmt.Errorf("run %s was not begun by this program: %w", st.Run, err)
+	}
+	if e.Payer != o.Payer {
+		if !st.Authorization.IsZero() || e.State == agentbus.RunDone {
+			return sp, &agentbus.Error{
+				Code: agentbus.CodeForbidden, Message: "run " + string(st.Run) + " is paid by " + string(e.Payer) + ", and only who pays for it may go on with it",
+				Explain: &agentbus.Explain{Rule: "R18", Observed: string(o.Payer), Next: "set AGENTBUS_TOKEN to a key of " + string(e.Payer) + " and resume again"},
+			}
+		}
+		o.Payer = e.Payer
+		if err := s.credit(ctx, &e, o); err != nil {
+			return sp, err
 		}
 	}
-	if err := json.Unmarshal(e.Spec, &sp); err != nil {
-		return sp, fmt.Errorf("run %s was not begun by this program: %w", run, err)
+	if st.Budget != nil {
+		sp.Budget = st.Budget
+	}
+	for i := range sp.Peers {
+		sp.Peers[i].Key = key(sp.Peers[i].KeyEnv)
 	}
 	return sp, nil
 }
@@ -217,7 +265,7 @@ func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
 		return nil, err
 	}
 	return conversation.Backend(conversation.BackendConfig{
-		Conversation: c, Journal: s.store, Runs: s.Runs(), Owner: s.owner, Spec: stored, MaxDepth: s.cfg.Limits.MaxDepth,
+		Conversation: c, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, Spec: stored, MaxDepth: s.cfg.Limits.MaxDepth,
 		Payer: func(ctx context.Context) agentbus.Payer {
 			p, _ := gateway.InProcessOf(ctx) // the gateway has said who pays
 			return p.Payer
@@ -254,12 +302,27 @@ func declared(b agentbus.Backend) agentbus.Backend {
 // takeover is a store whose leases of dead processes are free at once.
 type takeover struct{ Store }
 
-// Open takes a lease over from an owner that is certainly dead.
+// Open takes a lease over from an owner that is certainly dead, and names one
+// that is alive.
 func (t takeover) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
 	stored, err := t.Store.Open(ctx, e, claim)
-	if agentbus.CodeOf(err) == agentbus.CodeRunConflict && stored.Lease.Owner != "" && !alive(stored.Lease.Owner) {
+	if agentbus.CodeOf(err) != agentbus.CodeRunConflict || stored.Lease.Owner == "" {
+		return stored, err
+	}
+	if !alive(stored.Lease.Owner) {
 		claim.TakeOver = stored.Lease.Epoch
 		return t.Store.Open(ctx, e, claim)
 	}
-	return stored, err
+	return stored, driven(agentbus.RunID(e.ID), stored.Lease.Owner)
+}
+
+// driven refuses to drive a run that another driver has (R17).
+func driven(run agentbus.RunID, owner string) error {
+	return &agentbus.Error{
+		Code: agentbus.CodeRunConflict, Message: "run " + string(run) + " is being driven by " + processOf(owner),
+		Explain: &agentbus.Explain{
+			Rule: "R17", Observed: owner,
+			Next: "watch it with agentbus trace " + string(run) + "; it can be resumed when that process has ended, or has not renewed its lease",
+		},
+	}
 }

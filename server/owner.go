@@ -45,6 +45,18 @@ func startOf(pid int) string {
 	return ""
 }
 
+// processOf names the process that owner is, for people.
+func processOf(owner string) string {
+	parts := strings.Split(owner, "/")
+	if len(parts) != 3 || parts[0] != machine() {
+		return "another driver"
+	}
+	if parts[1] == strconv.Itoa(os.Getpid()) {
+		return "this process already"
+	}
+	return "process " + parts[1]
+}
+
 // alive reports whether the process that owner names may still run. It says no
 // only when that is certain: this machine, and no such process any more.
 func alive(owner string) bool {

@@ -51,6 +51,7 @@ type Server struct {
 	metrics *telemetry.Metrics
 	traces  *telemetry.Traces // nil: none are sent
 
+	driven    drives
 	current   atomic.Pointer[wiring]
 	reloading reloading
 }
@@ -180,7 +181,8 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 
 // Serve serves the public surface on l, over TLS when that is configured, until ctx ends, then drains (G31): no
 // new calls, live ones go on for up to drain_timeout, what is left is cut and
-// voided. It returns when everything it started has ended. When the store
+// voided. While it serves, workers drive the runs that nobody drives (R19); they
+// hand back what they drive as it drains. It returns when everything it started has ended. When the store
 // breaks it ends with an error: a failed sync is never retried (I2).
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	h := s.Handler()
@@ -199,15 +201,20 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv.Handler = h
 	defer s.keep(ctx)()
 	defer s.watching(ctx)()
+	work := s.work(ctx)
+	defer work.wait()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
 	case <-s.store.Broken():
-		return errors.Join(errBroken, s.drain(ctx, srv, served, min(brokenPatience, s.now().cfg.DrainTimeout)))
+		patience := min(brokenPatience, s.now().cfg.DrainTimeout)
+		work.leave(patience)
+		return errors.Join(errBroken, s.drain(ctx, srv, served, patience))
 	case <-ctx.Done():
 	}
+	work.leave(s.now().cfg.DrainTimeout)
 	return s.drain(ctx, srv, served, s.now().cfg.DrainTimeout)
 }
 

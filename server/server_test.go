@@ -75,6 +75,7 @@ func openAt(t *testing.T, path, yaml string) *server.Server {
 	}
 	s, err := server.New(t.Context(), server.Config{Config: c, Version: "test", Keys: []identity.StaticKey{
 		{Principal: agentbus.Principal{ID: "user-123", Role: agentbus.PrincipalUser}, Secret: user},
+		{Principal: agentbus.Principal{ID: "other", Role: agentbus.PrincipalUser}, Secret: agentbus.NewCredential("other-secret")},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -217,15 +218,27 @@ func TestBudgetThenResume(t *testing.T) {
 }
 
 // TestResumeIsForThePayer: R18, a credential is not stored with a run, so who
-// resumes it must bring it.
+// resumes it must bring it, or the run waits for it.
 func TestResumeIsForThePayer(t *testing.T) {
 	t.Parallel()
 	a, b := newAgent(t, "a"), newAgent(t, "b")
 	s := open(t, fmt.Sprintf(twoAgents, a.URL+"/v1", b.URL+"/v1"))
 	r := converse(t, s, server.Start{Conversation: "rich", Seed: "go", Authorization: agentbus.NewCredential("Bearer user-secret")})
-	for _, err := range s.Converse(t.Context(), server.Start{Run: r.Run, Resume: true}, nil) {
+	if waits := converse(t, s, server.Start{Run: r.Run, Resume: true}); waits.Halt.Kind != agentbus.HaltWaitingAuth || len(waits.Turns) != len(r.Turns) {
+		t.Errorf("resumed without a credential: %+v", waits.Halt)
+	}
+	for _, err := range s.Converse(t.Context(), server.Start{Run: r.Run, Resume: true, Authorization: agentbus.NewCredential("Bearer other-secret")}, nil) {
 		if agentbus.CodeOf(err) != agentbus.CodeForbidden {
 			t.Errorf("resumed by somebody else: %v", err)
+		}
+	}
+	more := agentbus.Micros(1_000_000)
+	if done := converse(t, s, server.Start{Run: r.Run, Resume: true, Budget: &more, Authorization: agentbus.NewCredential("Bearer user-secret")}); len(done.Turns) != 4 {
+		t.Errorf("resumed with the credential: %+v", done.Halt)
+	}
+	for _, err := range s.Converse(t.Context(), server.Start{Run: r.Run, Resume: true}, nil) {
+		if agentbus.CodeOf(err) != agentbus.CodeForbidden {
+			t.Errorf("a run of somebody else that is over was shown: %v", err)
 		}
 	}
 	for _, err := range s.Converse(t.Context(), server.Start{Run: "run_none", Resume: true}, nil) {

@@ -22,6 +22,7 @@ type Store interface {
 	Reader
 	KeyRing
 	Stops
+	Waiting
 	Books
 	Keeper
 
@@ -47,6 +48,15 @@ type Stops interface {
 	// StopRun notes that a run was stopped: by whom, and when.
 	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
 	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
+}
+
+// Waiting are the runs that wait for a driver, and what one needs (R18, R19).
+type Waiting interface {
+	// Orphans returns running top-level runs that nobody drives, at most limit,
+	// and none that skip names. alive and skip must not use the store.
+	Orphans(ctx context.Context, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error)
+	// Sealed returns the credential that an execution was opened with last.
+	Sealed(ctx context.Context, id agentbus.ExecutionID) (sealed []byte, found bool, err error)
 }
 
 // Books tell what calls came to (G26, G27, G28).

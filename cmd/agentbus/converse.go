@@ -24,6 +24,7 @@ type runVerb struct {
 	MaxTurns int           `name:"max-turns" placeholder:"N" help:"Turns after which it is over; else the conversation's, or 10."`
 	MaxUSD   string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more."`
 	Timeout  time.Duration `placeholder:"10m" help:"It is over after this time."`
+	Detach   bool          `help:"Print the id of the run and return; a bus that serves over the same store drives it."`
 }
 
 // Run drives the conversation here, over the store of the configuration.
@@ -38,7 +39,24 @@ func (v *runVerb) Run(ctx context.Context, a *app) error {
 	}
 	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
 	st.Run = agentbus.NewRunID()
+	if v.Detach {
+		return a.submit(ctx, s, st)
+	}
 	return a.converse(ctx, s, why, st)
+}
+
+// submit leaves a run to the workers of a bus.
+func (a *app) submit(ctx context.Context, s *server.Server, st server.Start) error {
+	run, err := s.Submit(ctx, st)
+	if err != nil {
+		return unknownToken(err)
+	}
+	if !a.JSON {
+		fmt.Fprintf(a.stderr, "agentbus: a bus that serves over this store drives it (agentbus serve); see agentbus trace %s\n", run) //nolint:errcheck // nobody is left to tell
+	}
+	return a.answer(struct {
+		Run agentbus.RunID `json:"run"`
+	}{run}, string(run)+"\n")
 }
 
 func (v *runVerb) start(a *app) (st server.Start, err error) {
@@ -156,11 +174,14 @@ func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st se
 	})()
 	show := &show{app: a, paint: a.colours(a.stdout)}
 	result, err := show.follow(s.Converse(ctx, st, a.key))
-	if agentbus.CodeOf(err) == agentbus.CodeUnauthenticated {
-		return &failure{exit: exitRefused, what: "AGENTBUS_TOKEN holds no key that this bus knows", next: "set it to a key of whoever pays; without one, " + string(server.LocalPayer) + " pays"}
+	if agentbus.CodeOf(err) == agentbus.CodeLeaseLost {
+		return &agentbus.Error{
+			Code: agentbus.CodeLeaseLost, Message: "another driver goes on with run " + string(st.Run) + ": this one was silent for longer than its lease", Err: err,
+			Explain: &agentbus.Explain{Rule: "R17", Next: "watch it with agentbus trace " + string(st.Run)},
+		}
 	}
 	if err != nil {
-		return err
+		return unknownToken(err)
 	}
 	if a.JSON {
 		if err := printJSON(a.stdout, resultJSON(result)); err != nil {
@@ -168,6 +189,14 @@ func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st se
 		}
 	}
 	return halted(ctx, result, why.why())
+}
+
+// unknownToken says of a credential that nobody knows where it came from.
+func unknownToken(err error) error {
+	if agentbus.CodeOf(err) != agentbus.CodeUnauthenticated {
+		return err
+	}
+	return &failure{exit: exitRefused, what: "AGENTBUS_TOKEN holds no key that this bus knows", next: "set it to a key of whoever pays; without one, " + string(server.LocalPayer) + " pays"}
 }
 
 // halted turns a halt that is no success into an error. why is the cause of the
@@ -194,6 +223,8 @@ func halted(ctx context.Context, r *conversation.Result, why string) error {
 			return &failure{exit: exitFailed, what: "paused: " + h.String(), next: resume}
 		}
 		return &failure{exit: exitInterrupted, what: "paused: " + h.String(), next: resume}
+	case agentbus.HaltWaitingAuth:
+		return &failure{exit: exitWaiting, what: "waiting-auth: " + h.Reason, next: "set AGENTBUS_TOKEN to a key of who pays; then " + resume}
 	case agentbus.HaltDeadline:
 		return &failure{exit: exitFailed, what: "over: its time was up after " + plural(h.Turns, "turn"), next: "see agentbus trace " + string(r.Run)}
 	case agentbus.HaltDone, agentbus.HaltMaxTurns, agentbus.HaltPredicate:

@@ -49,6 +49,8 @@ func stateOf(r *agentbus.RunSummary) string {
 	switch {
 	case r.State == "":
 		return "-" // only called through the gateway: its driver is elsewhere
+	case r.State == agentbus.RunPaused && r.Halt != nil && r.Halt.Kind == agentbus.HaltWaitingAuth:
+		return "waiting-auth"
 	case r.State == agentbus.RunPaused && r.Halt != nil:
 		return "paused: " + string(r.Halt.Kind)
 	}

@@ -68,6 +68,8 @@ type Upkeep interface {
 	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
 	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
 	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
+	Orphans(ctx context.Context, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error)
+	Sealed(ctx context.Context, id agentbus.ExecutionID) (sealed []byte, found bool, err error)
 	Broken() <-chan struct{}
 }
 
@@ -95,7 +97,7 @@ type Reads interface {
 // store again. Run closes what it opened.
 func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 	t.Helper()
-	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, random} {
+	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, random} {
 		for _, name := range slices.Sorted(maps.Keys(promises)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
