@@ -8,7 +8,7 @@ LINT     := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 VULN     := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: build test lint race bench microbench fuzz interop vuln tidy tools help
+.PHONY: build test lint race bench microbench soak fuzz interop vuln tidy tools help
 
 build: ## build bin/agentbus, without cgo
 	CGO_ENABLED=0 go build -trimpath -o bin/agentbus ./cmd/agentbus
@@ -28,6 +28,9 @@ bench: ## measure the bus next to a bare proxy and this disk, into benchmarks/RE
 
 microbench: ## run the benchmarks of every package
 	go test -run '^$$' -bench . -benchmem ./...
+
+soak: ## drive 10,000 runs at once in one process
+	AGENTBUS_SOAK=10000 go test -run TestSoak -v -count 1 ./server
 
 fuzz: ## run every fuzz target for FUZZTIME (20s)
 	@set -e; go list -f '{{.Dir}}' ./... | while read -r dir; do \

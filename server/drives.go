@@ -45,6 +45,13 @@ func (d *drives) has(run agentbus.RunID) bool {
 	return driven
 }
 
+// Driving returns how many runs this process drives.
+func (s *Server) Driving() int {
+	s.driven.mu.Lock()
+	defer s.driven.mu.Unlock()
+	return len(s.driven.runs)
+}
+
 // drive drives a run that was prepared, through the gateway of this bus. The
 // caller has begun it.
 func (s *Server) drive(ctx context.Context, c conversation.Conversation, o conversation.Options) iter.Seq2[conversation.Event, error] {
