@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"time"
 )
 
@@ -13,6 +14,22 @@ type Digest [sha256.Size]byte
 
 // String returns the first 16 hex digits, for people.
 func (d Digest) String() string { return hex.EncodeToString(d[:8]) }
+
+// MarshalText returns all 64 hex digits, for JSON and other encodings.
+func (d Digest) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }
+
+// UnmarshalText sets d from the 64 hex digits of MarshalText.
+func (d *Digest) UnmarshalText(text []byte) error {
+	var got Digest
+	if len(text) != hex.EncodedLen(len(got)) {
+		return fmt.Errorf("a digest has %d hex digits, this one %d", hex.EncodedLen(len(got)), len(text))
+	}
+	if _, err := hex.Decode(got[:], text); err != nil {
+		return fmt.Errorf("read a digest: %w", err)
+	}
+	*d = got
+	return nil
+}
 
 // A TurnKey is what makes two calls the same turn (G20). Run and turn id alone
 // do not: a nested run shares the run id and restarts its index (P17).

@@ -109,3 +109,22 @@ func TestTurnJSON(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+// A digest is written with all its digits, and nothing else is read as one.
+func TestDigestText(t *testing.T) {
+	t.Parallel()
+	want := agentbus.TurnKey{Payer: "p"}.Hash()
+	text, err := json.Marshal(want)
+	if err != nil || string(text) != `"`+hex.EncodeToString(want[:])+`"` {
+		t.Fatalf("%s, %v", text, err)
+	}
+	var got agentbus.Digest
+	if err := json.Unmarshal(text, &got); err != nil || got != want {
+		t.Errorf("read back: %x, %v", got, err)
+	}
+	for _, bad := range []string{`""`, `"12"`, `"` + strings.Repeat("x", 64) + `"`, `"` + strings.Repeat("0", 66) + `"`, "7"} {
+		if err := json.Unmarshal([]byte(bad), &got); err == nil || got != want {
+			t.Errorf("%s is read as %x", bad, got)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 )
 
 // An answer is an agent's answer on its way to the caller.
@@ -147,18 +148,25 @@ func (a *answer) write(b []byte) error {
 	return err
 }
 
-// send writes b to a caller, who has IdleTimeout to take each piece of it, and
-// flushes it.
+// send writes b to a caller and flushes it.
 func (g *Gateway) send(w http.ResponseWriter, b []byte) error {
 	rc := http.NewResponseController(w)
+	if err := g.put(w, rc, b); err != nil {
+		return err
+	}
+	if err := rc.Flush(); !errors.Is(err, http.ErrNotSupported) { // a writer that cannot flush does not buffer
+		return err
+	}
+	return nil
+}
+
+// put writes b to a caller, who has IdleTimeout to take each piece of it.
+func (g *Gateway) put(w http.ResponseWriter, rc *http.ResponseController, b []byte) error {
 	for piece := range slices.Chunk(b, sendBytes) {
 		_ = rc.SetWriteDeadline(time.Now().Add(g.cfg.IdleTimeout)) // an in-memory caller has none
 		if _, err := w.Write(piece); err != nil {
 			return err
 		}
-	}
-	if err := rc.Flush(); !errors.Is(err, http.ErrNotSupported) { // a writer that cannot flush does not buffer
-		return err
 	}
 	return nil
 }
@@ -195,7 +203,9 @@ func (a *answer) passWhole(sse bool) {
 	own["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.tellCost(own, "")
 	a.head(status, own)
+	faults.At(faults.AckAmid)
 	_ = g.send(a.w, body) // a caller that left may ask again
+	faults.At(faults.AckAfter)
 }
 
 // errLarge stops reading an answer into memory.
@@ -285,10 +295,12 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	if reply.Status < http.StatusBadRequest {
 		cost = x.target.cost(u)
 	}
+	faults.At(faults.SettleBefore)
 	err := a.gateway.cfg.Ledger.Settle(context.WithoutCancel(a.r.Context()), agentbus.Settlement{
 		ID: x.record.ID, Attempt: x.attempt, Reply: reply, Appended: a.appended, Drop: drop,
 		Usage: u, Cost: cost, Notes: x.notes[len(x.record.Notes):], Ended: time.Now(),
 	})
+	faults.At(faults.SettleAfter)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 )
 
 const maxIdempotencyKey = 512
@@ -118,7 +119,9 @@ func (g *Gateway) known(w http.ResponseWriter, x *exchange, got agentbus.Reserve
 	case agentbus.OutcomeSettled:
 		f.change(func() { f.status, f.header, f.body = got.Reply.Status, got.Reply.Header, got.Reply.Body })
 		x.replayHead(w, got.Call, "hit", got.Reply.Status, got.Reply.Header)
+		faults.At(faults.ReplayAmid)
 		_ = g.send(w, got.Reply.Body) // a caller that left may ask again
+		faults.At(faults.ReplayAfter)
 	case agentbus.OutcomeExpired:
 		x.refuse(w, errReplyExpired)
 	case agentbus.OutcomeMismatch:
@@ -162,7 +165,9 @@ func (g *Gateway) ask(ctx context.Context, x *exchange) (agentbus.Reserved, erro
 		want.Call.TurnKey.ID = ""
 	}
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		faults.At(faults.ReserveBefore)
 		got, err := g.cfg.Ledger.Reserve(context.WithoutCancel(ctx), want)
+		faults.At(faults.ReserveAfter)
 		if err != nil {
 			return got, err
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 )
 
 // Why an execution was ended from outside.
@@ -35,6 +36,7 @@ func (g *Gateway) proxy(http.Handler) http.Handler {
 			g.fail(w, r, x, transportError(ctx, err)) //nolint:contextcheck // as above
 			return
 		}
+		faults.At(faults.AgentAnswered)
 		defer func() { _ = resp.Body.Close() }()
 		a := &answer{gateway: g, exchange: x, w: w, r: r, ctx: ctx, cancel: cancel, resp: resp}
 		a.pass() //nolint:contextcheck // as above
@@ -264,10 +266,12 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 	}
 	x.record.State, x.record.Usage, x.record.Unbilled = agentbus.CallVoided, u, unbilled
 	x.flight.change(func() { x.flight.call.State = agentbus.CallVoided })
+	faults.At(faults.VoidBefore)
 	err := g.cfg.Ledger.Void(context.WithoutCancel(ctx), agentbus.Voiding{
 		ID: x.record.ID, Attempt: x.attempt, Status: x.record.Status, Code: e.Code, Message: message,
 		Usage: u, Unbilled: unbilled, Ended: time.Now(),
 	})
+	faults.At(faults.VoidAfter)
 	if err != nil { // the key frees itself when this process is gone, or with the next attempt
 		g.log.LogAttrs(ctx, slog.LevelError, "attempt not voided", slog.String("request_id", x.requestID), slog.Any("error", err))
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 )
 
 // recover makes a panic cost one call and not the process. The caller reads an
@@ -57,9 +58,11 @@ func (g *Gateway) record(next http.Handler) http.Handler {
 			state := x.record.State
 			if x.payer != "" && (state == agentbus.CallRefused || state == agentbus.CallPassed) {
 				// The caller has its answer: its leaving must not lose the record.
+				faults.At(faults.RecordBefore)
 				if err := g.cfg.Recorder.Record(context.WithoutCancel(r.Context()), g.recordKey(x), x.record); err != nil {
 					g.log.LogAttrs(r.Context(), slog.LevelError, "record lost", slog.String("request_id", x.requestID), slog.Any("error", err))
 				}
+				faults.At(faults.RecordAfter)
 			}
 			g.access(r, x)
 		}()

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 )
 
 const (
 	batchBytes = 16 << 10              // of a stream, stored together (G21)
 	batchTime  = 50 * time.Millisecond // at most this old when they are stored
-	drainTime  = 250 * time.Millisecond
+	drainTime  = 20 * time.Millisecond
 )
 
 // passStream passes a stream on as it comes and stores it beside. Its end waits
@@ -35,6 +36,9 @@ func (a *answer) passStream() {
 			err = transportError(a.ctx, err) // an agent in this process just stops when it is cut
 		}
 	}
+	if t.ended {
+		a.drain()
+	}
 	if err == nil {
 		a.total += int64(len(held))
 		reply := agentbus.StoredReply{Status: http.StatusOK, Header: kept, Body: append(a.pending, held...)}
@@ -47,9 +51,9 @@ func (a *answer) passStream() {
 	if takesTrailers(a.r.Header) {
 		x.tellCost(a.w.Header(), http.TrailerPrefix)
 	}
-	_ = a.write(held)
-	if t.ended {
-		a.drain()
+	faults.At(faults.AckAmid)
+	if !a.callerUp {
+		_ = g.put(a.w, http.NewResponseController(a.w), held) // the server sends it with the end of the body, in one piece
 	}
 }
 
@@ -107,9 +111,11 @@ func (a *answer) take(b []byte) error {
 		return nil
 	}
 	x := a.exchange
+	faults.At(faults.AppendBefore)
 	if err := a.gateway.cfg.Ledger.Append(context.WithoutCancel(a.r.Context()), x.record.ID, x.attempt, a.pending); err != nil {
 		return err
 	}
+	faults.At(faults.AppendAfter)
 	a.pending, a.appended = a.pending[:0], true
 	return nil
 }
@@ -126,7 +132,8 @@ func (a *answer) cutStream(err error, t *tap) {
 }
 
 // drain reads what an agent sends behind the end of its stream, so that the
-// connection can be used again. It gives the agent a moment only.
+// connection can be used again. It gives the agent a moment only, since the
+// caller waits for it.
 func (a *answer) drain() {
 	patience := time.AfterFunc(drainTime, func() { a.cancel(errEnded) })
 	defer patience.Stop()

@@ -45,16 +45,19 @@ func (t *tap) feed(b []byte) int {
 			continue
 		}
 		t.cr = false
-		n := bytes.IndexAny(b[i:], "\r\n")
+		n := lineEnd(b[i:])
 		if n < 0 {
 			if t.keep(b[i:]); hold < 0 && t.ending() {
 				hold = lineAt // a last line without an end
 			}
 			break
 		}
-		t.keep(b[i : i+n])
-		wasDone := t.done
-		t.endLine()
+		line, wasDone := b[i:i+n], t.done
+		if len(t.line) > 0 {
+			t.keep(line)
+			line = t.line
+		}
+		t.endLine(line)
 		if t.done && !wasDone {
 			hold = lineAt
 		}
@@ -63,6 +66,18 @@ func (t *tap) feed(b []byte) int {
 		lineAt = i
 	}
 	return hold
+}
+
+// lineEnd returns where the first CR or LF of b stands, or -1.
+func lineEnd(b []byte) int {
+	n := bytes.IndexByte(b, '\n')
+	if n >= 0 {
+		b = b[:n]
+	}
+	if cr := bytes.IndexByte(b, '\r'); cr >= 0 {
+		return cr
+	}
+	return n
 }
 
 func (t *tap) keep(b []byte) {
@@ -89,8 +104,8 @@ var (
 	response  = []byte(`"response.`)
 )
 
-func (t *tap) endLine() {
-	line := t.line
+// endLine takes a whole line, which may be the one kept so far.
+func (t *tap) endLine(line []byte) {
 	t.line = t.line[:0]
 	if !t.begun {
 		t.begun = true
@@ -179,7 +194,7 @@ func plain(s string, most int) string {
 // event that ends a whole stream is missing (G15).
 func (t *tap) close() error {
 	if len(t.line) > 0 {
-		t.endLine() // a missing last line end
+		t.endLine(t.line) // a missing last line end
 	}
 	t.endEvent() // a missing last blank line
 	switch {

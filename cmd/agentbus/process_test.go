@@ -51,7 +51,13 @@ func start(t *testing.T, dir string, env []string, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.CommandContext(t.Context(), self, args...)}
+	return launch(t, self, dir, env, args...)
+}
+
+// launch starts a program in dir. It is killed when the test ends.
+func launch(t *testing.T, path, dir string, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.CommandContext(t.Context(), path, args...)}
 	p.cmd.Dir, p.cmd.Stderr = dir, &p.stderr
 	p.cmd.Env = append(os.Environ(), append([]string{asProgram + "=1", "NO_COLOR=1"}, env...)...)
 	out, err := p.cmd.StdoutPipe()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 )
 
 // A task is one caller's write. The committer runs it inside a transaction, and
@@ -176,6 +177,7 @@ func (s *Store) transact(batch []*task) error {
 	if err := c.control("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
+	faults.At(faults.CommitBegun)
 	for _, t := range batch {
 		before := c.wrote
 		t.err = t.run(c)
@@ -188,9 +190,11 @@ func (s *Store) transact(batch []*task) error {
 		_ = c.control("ROLLBACK") // SQLite may have rolled back by itself
 		return &undone{t.err}
 	}
+	faults.At(faults.CommitAmid)
 	if err := c.control("COMMIT"); err != nil {
 		_ = c.control("ROLLBACK")
 		return err
 	}
+	faults.At(faults.CommitAfter)
 	return nil
 }

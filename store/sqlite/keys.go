@@ -7,21 +7,30 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-const keyColumns = "hash, handle, principal, role, inter_agent, created, revoked"
+const keyColumns = "hash, handle, principal, role, inter_agent, created, revoked, grants"
 
 func readKey(r *row) agentbus.APIKey {
 	k := agentbus.APIKey{Hash: r.digest(), Handle: r.text()}
 	k.Principal = agentbus.Principal{ID: r.text(), Role: agentbus.PrincipalRole(r.text()), InterAgent: r.bool()}
 	k.Created, k.Revoked = r.time(), r.time()
+	r.json(&k.Principal.Grants)
 	return k
 }
 
 // CreateKey stores a key by its hash (G4). CodeInvalidRequest: there is one
 // with that hash.
 func (s *Store) CreateKey(ctx context.Context, k agentbus.APIKey) error {
+	var grants any
+	if k.Principal.Grants != nil {
+		text, err := jsonText(k.Principal.Grants)
+		if err != nil {
+			return unavailable("encode the grants of a key", err)
+		}
+		grants = text
+	}
 	_, err := write(ctx, s, "create a key", func(c *conn) (struct{}, error) {
-		changed, err := c.exec("INSERT INTO api_keys ("+keyColumns+") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (hash) DO NOTHING",
-			k.Hash[:], k.Handle, k.Principal.ID, string(k.Principal.Role), flag(k.Principal.InterAgent), micros(k.Created), micros(k.Revoked))
+		changed, err := c.exec("INSERT INTO api_keys ("+keyColumns+") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (hash) DO NOTHING",
+			k.Hash[:], k.Handle, k.Principal.ID, string(k.Principal.Role), flag(k.Principal.InterAgent), micros(k.Created), micros(k.Revoked), grants)
 		if err == nil && changed == 0 {
 			err = refusal(agentbus.CodeInvalidRequest, "this key exists already; create another one")
 		}

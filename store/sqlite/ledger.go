@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"slices"
 
 	"github.com/agentbus/agentbus"
 )
@@ -16,6 +15,12 @@ import (
 //     answer (G23), counted as a replay. OutcomeExpired: its body is not kept.
 //   - OutcomeInFlight: the same request is executing by Call.Owner (G22).
 //   - OutcomeMismatch: the key stands for another request.
+//   - OutcomeShort: the call would be executed, and does not fit into one of
+//     the budgets of r.Hold. Short names the first of them, in the order given;
+//     nothing was reserved (G27).
+//
+// With OutcomeExecute the call holds r.Hold.Amount of each of its budgets, in
+// place of what an attempt before it held, until it is settled or voided.
 //
 // Of a known key, Call keeps the run and turn ids that were first given or
 // minted (P7).
@@ -39,6 +44,15 @@ func (s *Store) Reserve(ctx context.Context, r agentbus.Reservation) (agentbus.R
 }
 
 func reserve(c *conn, r agentbus.Reservation) (agentbus.Reserved, error) {
+	if len(r.Hold.Budgets) > 0 { // of a new key, so that a refusal writes nothing
+		missing, err := short(c, &r, taken{})
+		if err != nil {
+			return agentbus.Reserved{}, err
+		}
+		if missing != nil {
+			return reserveShort(c, r, missing)
+		}
+	}
 	call := r.Call
 	call.State, call.Attempts = agentbus.CallExecuting, 1
 	call.Began, call.Ended = stored(call.Began), stored(call.Ended)
@@ -53,11 +67,22 @@ func reserve(c *conn, r agentbus.Reservation) (agentbus.Reserved, error) {
 	if err != nil {
 		return agentbus.Reserved{}, err
 	}
-	if changed == 1 {
-		call.ID = id
-		return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: call}, nil
+	if changed == 0 {
+		got, _, err := reserveKnown(c, r)
+		return got, err
 	}
-	return reserveKnown(c, r)
+	call.ID = id
+	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: call}, take(c, id, &r)
+}
+
+// reserveShort answers a reservation that does not fit into its budgets, unless
+// its key is known: a duplicate needs no budget.
+func reserveShort(c *conn, r agentbus.Reservation, missing *agentbus.Shortage) (agentbus.Reserved, error) {
+	got, known, err := reserveKnown(c, r)
+	if err != nil || known {
+		return got, err
+	}
+	return agentbus.Reserved{Outcome: agentbus.OutcomeShort, Call: r.Call, Short: missing}, nil
 }
 
 // nextTurn returns the next free turn index beside k (P7).
@@ -70,35 +95,66 @@ func nextTurn(c *conn, k agentbus.TurnKey) (int, error) {
 	return r.int(), nil
 }
 
-// reserveKnown decides on a reservation whose key is stored.
-func reserveKnown(c *conn, r agentbus.Reservation) (agentbus.Reserved, error) {
-	found, _, err := c.first("SELECT "+callColumns+", kept FROM calls WHERE key = ?1", r.Key[:])
-	if err != nil {
-		return agentbus.Reserved{}, err
+// reserveKnown decides on a reservation whose key is stored, and reports
+// whether it is.
+func reserveKnown(c *conn, r agentbus.Reservation) (got agentbus.Reserved, known bool, err error) {
+	found, known, err := c.first("SELECT "+callColumns+", kept FROM calls WHERE key = ?1", r.Key[:])
+	if err != nil || !known {
+		return agentbus.Reserved{}, false, err
 	}
 	call := readCall(found)
 	kept := found.bool()
 	if found.err != nil {
-		return agentbus.Reserved{}, found.err
+		return agentbus.Reserved{}, true, found.err
 	}
-	free := call.State == agentbus.CallVoided
-	outcome := agentbus.OutcomeInFlight
+	outcome := outcomeOf(&call, kept, r.Call.Digest)
+	dead := outcome == agentbus.OutcomeInFlight && r.TakeOver != "" && call.Owner == r.TakeOver // G24
+	if outcome != agentbus.OutcomeExecute && !dead {
+		return agentbus.Reserved{Outcome: outcome, Call: call}, true, nil
+	}
+	got, err = reserveAgain(c, call, r)
+	return got, true, err
+}
+
+// outcomeOf says what a request with digest comes to whose key stands for call.
+func outcomeOf(call *agentbus.CallRecord, kept bool, digest agentbus.Digest) agentbus.Outcome {
 	switch {
-	case free:
-	case call.Digest != r.Call.Digest:
-		outcome = agentbus.OutcomeMismatch
+	case call.State == agentbus.CallVoided:
+		return agentbus.OutcomeExecute
+	case call.Digest != digest:
+		return agentbus.OutcomeMismatch
 	case call.State == agentbus.CallSettled && kept:
-		outcome = agentbus.OutcomeSettled
+		return agentbus.OutcomeSettled
 	case call.State == agentbus.CallSettled:
-		outcome = agentbus.OutcomeExpired
-	default:
-		free = r.TakeOver != "" && call.Owner == r.TakeOver // G24
+		return agentbus.OutcomeExpired
 	}
-	if !free {
-		return agentbus.Reserved{Outcome: outcome, Call: call}, nil
+	return agentbus.OutcomeInFlight
+}
+
+// reserveAgain starts the next attempt of call if it fits into its budgets,
+// from which what the attempt before holds is given back.
+func reserveAgain(c *conn, call agentbus.CallRecord, r agentbus.Reservation) (agentbus.Reserved, error) {
+	var freed taken
+	var err error
+	if call.State == agentbus.CallExecuting { // a voided attempt holds nothing
+		if freed, err = takenBy(c, call.ID); err != nil {
+			return agentbus.Reserved{}, err
+		}
 	}
-	call, err = again(c, call, r.Call)
-	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: call}, err
+	missing, err := short(c, &r, freed)
+	if err != nil {
+		return agentbus.Reserved{}, err
+	}
+	if missing != nil {
+		return agentbus.Reserved{Outcome: agentbus.OutcomeShort, Call: call, Short: missing}, nil
+	}
+	if err := freed.release(c, call.ID, false, 0); err != nil {
+		return agentbus.Reserved{}, err
+	}
+	if call, err = again(c, call, r.Call); err != nil {
+		return agentbus.Reserved{}, err
+	}
+	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: call}, take(c, call.ID, &r)
 }
 
 // again starts the next attempt of call, on behalf of the request asked. What
@@ -118,122 +174,4 @@ func again(c *conn, call, asked agentbus.CallRecord) (agentbus.CallRecord, error
 		return call, err
 	}
 	return call, dropFrames(c, call.ID)
-}
-
-func dropFrames(c *conn, id int64) error {
-	_, err := c.exec("DELETE FROM frames WHERE call_id = ?1", id)
-	return err
-}
-
-// errFenced answers a write of an attempt that the ledger no longer knows as
-// the executing one.
-var errFenced = refusal(agentbus.CodeLeaseLost, "this attempt of the call was ended or taken over; drop it, the attempt that follows answers")
-
-// Append stores the next bytes of the answer that an attempt streams, durably
-// (G21). CodeLeaseLost: the call is not executing under that attempt.
-func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte) error {
-	_, err := write(ctx, s, "store a part of a stream", func(c *conn) (struct{}, error) {
-		return fenced(c.exec(`INSERT INTO frames (call_id, data) SELECT ?1, ?3
-			WHERE EXISTS (SELECT 1 FROM calls WHERE id = ?1 AND attempts = ?2 AND state = 'executing')`, id, int64(attempt), frames))
-	})
-	return err
-}
-
-// fenced turns the outcome of a statement that matches the executing attempt
-// into that of a task.
-func fenced(changed int64, err error) (struct{}, error) {
-	if err == nil && changed == 0 {
-		err = errFenced
-	}
-	return struct{}{}, err
-}
-
-// Settle ends an attempt with an answer that counts, durably (G21). A settled
-// call never changes, so one key has at most one charge (I1). CodeLeaseLost:
-// the call is not executing under that attempt.
-func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
-	head, err := jsonText(st.Reply.Header)
-	if err != nil {
-		return unavailable("encode the header of an answer", err)
-	}
-	_, err = write(ctx, s, "settle a call", func(c *conn) (struct{}, error) { return settle(c, st, head) })
-	return err
-}
-
-func settle(c *conn, st agentbus.Settlement, head any) (struct{}, error) {
-	body := blob(st.Reply.Body)
-	if st.Drop {
-		head, body = nil, nil
-	}
-	_, err := fenced(c.exec(`UPDATE calls SET state = 'settled', status = ?3, input_tokens = ?4, cached_tokens = ?5, output_tokens = ?6,
-			usage_cost = ?7, estimated = ?8, cost = ?9, ended = ?10, kept = ?11, head = ?12, body = ?13
-		WHERE id = ?1 AND attempts = ?2 AND state = 'executing'`,
-		st.ID, int64(st.Attempt), int64(st.Reply.Status), st.Usage.InputTokens, st.Usage.CachedTokens, st.Usage.OutputTokens,
-		int64(st.Usage.Cost), flag(st.Usage.Estimated), int64(st.Cost), micros(st.Ended), flag(!st.Drop), head, body))
-	if err != nil {
-		return struct{}{}, err
-	}
-	if st.Drop || !st.Appended {
-		if err := dropFrames(c, st.ID); err != nil {
-			return struct{}{}, err
-		}
-	}
-	return struct{}{}, addNotes(c, st.ID, st.Notes)
-}
-
-// addNotes appends notes to those of a call.
-func addNotes(c *conn, id int64, notes []string) error {
-	if len(notes) == 0 {
-		return nil
-	}
-	r, _, err := c.first("SELECT notes FROM calls WHERE id = ?1", id)
-	if err != nil {
-		return err
-	}
-	var before []string
-	if r.json(&before); r.err != nil {
-		return r.err
-	}
-	_, err = c.exec("UPDATE calls SET notes = ?2 WHERE id = ?1", id, notesText(slices.Concat(before, notes)))
-	return err
-}
-
-// Void ends an attempt that failed or was cut: nothing is charged, what it
-// streamed is dropped, what it used is added to Unbilled, and the key is free
-// again (G20). CodeLeaseLost: the call is not executing under that attempt.
-func (s *Store) Void(ctx context.Context, v agentbus.Voiding) error {
-	_, err := write(ctx, s, "void a call", func(c *conn) (struct{}, error) {
-		_, err := fenced(c.exec(`UPDATE calls SET state = 'voided', status = ?3, code = ?4, message = ?5, input_tokens = ?6,
-				cached_tokens = ?7, output_tokens = ?8, usage_cost = ?9, estimated = ?10, unbilled = unbilled + ?11, ended = ?12
-			WHERE id = ?1 AND attempts = ?2 AND state = 'executing'`,
-			v.ID, int64(v.Attempt), int64(v.Status), string(v.Code), v.Message, v.Usage.InputTokens,
-			v.Usage.CachedTokens, v.Usage.OutputTokens, int64(v.Usage.Cost), flag(v.Usage.Estimated), int64(v.Unbilled), micros(v.Ended)))
-		if err != nil {
-			return struct{}{}, err
-		}
-		return struct{}{}, dropFrames(c, v.ID)
-	})
-	return err
-}
-
-// reply reads the stored answer of a settled call to the byte (G23); nil when
-// its body is no longer kept.
-func (s *Store) reply(ctx context.Context, what string, id int64) (*agentbus.StoredReply, error) {
-	// Frames first: when the call still keeps its reply after that, they were
-	// all there.
-	parts, err := list(ctx, s, what, (*row).blob, "SELECT data FROM frames WHERE call_id = ?1 ORDER BY id", id)
-	if err != nil {
-		return nil, err
-	}
-	reply, found, err := only(ctx, s, what, func(r *row) agentbus.StoredReply {
-		var a agentbus.StoredReply
-		a.Status = r.int()
-		r.json(&a.Header)
-		a.Body = slices.Concat(append(parts, r.blob())...)
-		return a
-	}, "SELECT status, head, body FROM calls WHERE id = ?1 AND kept = 1", id)
-	if err != nil || !found {
-		return nil, err
-	}
-	return &reply, nil
 }

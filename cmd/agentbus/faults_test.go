@@ -1,0 +1,236 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
+)
+
+// A bus that is killed with -9 at any point of a call's life, each time the
+// point is passed, keeps every promise once it is started again: an acknowledged
+// answer is there to the byte and is not executed again, every other turn is
+// executed at most once more, each key is charged once, and nothing is called
+// beyond the depth limit (G20 to G24, I1, I2, I3, I7).
+func TestKilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "agentbus")
+	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "faults", "-o", program, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var mu sync.Mutex
+	kills := make(map[faults.Point]int, len(faults.Points()))
+	t.Run("points", func(t *testing.T) { //nolint:tparallel // what follows waits for all of it
+		for _, point := range faults.Points() {
+			t.Run(string(point), func(t *testing.T) {
+				t.Parallel()
+				n := 1
+				for newKilled(t, program).at(point, n) {
+					n++
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				kills[point] = n - 1
+			})
+		}
+	})
+	total := 0
+	for _, point := range faults.Points() {
+		t.Logf("%-15s killed %d times", point, kills[point])
+		if total += kills[point]; kills[point] == 0 {
+			t.Errorf("%s was never passed", point)
+		}
+	}
+	t.Logf("%d points, %d kills", len(faults.Points()), total)
+}
+
+// A killed is a bus that is killed in the middle of its calls, and its agent.
+type killed struct {
+	t       *testing.T
+	program string
+	path    string // of the configuration
+	agent   *httptest.Server
+	calls   []*killedCall
+
+	mu       sync.Mutex
+	executed map[agentbus.TurnID]int
+	deepest  int // depth that the agent saw
+}
+
+// A killedCall is a call that is sent until it is answered.
+type killedCall struct {
+	run    agentbus.RunID
+	stream bool
+	depth  int
+	want   int    // status of its answer
+	acked  string // its answer, once it was read to its end
+	before int    // executions when it was acknowledged
+}
+
+func (c *killedCall) turn() agentbus.TurnID { return c.run.Turn(0, "a") }
+
+func newKilled(t *testing.T, program string) *killed {
+	t.Helper()
+	k := &killed{t: t, program: program, executed: map[agentbus.TurnID]int{}}
+	k.agent = httptest.NewServer(http.HandlerFunc(k.answer))
+	t.Cleanup(k.agent.Close)
+	k.path = configure(t, fmt.Sprintf("agents: {a: {kind: openai, url: %q, price: {call: 0.01}}}\nkeys: [{id: alice, secret_env: ALICE}]\n", k.agent.URL+"/v1"))
+	k.calls = []*killedCall{
+		{run: "json", want: http.StatusOK},
+		{run: "sse", want: http.StatusOK, stream: true},
+		{run: "fails-once", want: http.StatusOK},
+		{run: "deep", want: http.StatusTooManyRequests, depth: agentbus.DefaultMaxDepth},
+		{run: "json", want: http.StatusOK},
+	}
+	return k
+}
+
+// answer is the agent: it fails the first execution of the turn that says so,
+// and tells in each answer which execution it is.
+func (k *killed) answer(w http.ResponseWriter, r *http.Request) {
+	turn := agentbus.TurnID(r.Header.Get(agentbus.HeaderTurnID))
+	depth, _ := strconv.Atoi(r.Header.Get(agentbus.HeaderForwardedDepth))
+	k.mu.Lock()
+	k.executed[turn]++
+	n := k.executed[turn]
+	k.deepest = max(k.deepest, depth)
+	k.mu.Unlock()
+	switch {
+	case strings.HasPrefix(string(turn), "fails-once") && n == 1:
+		http.Error(w, `{"error":{"message":"not now"}}`, http.StatusInternalServerError)
+	case strings.HasPrefix(string(turn), "sse"):
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 6 {
+			_, _ = fmt.Fprintf(w, "data: {\"execution\":%d,\"event\":%d}\n\n", n, i) // a bus that is gone reads nothing
+			_ = http.NewResponseController(w).Flush()
+			<-time.After(20 * time.Millisecond) // so that several batches are stored (G21)
+		}
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
+	default:
+		_, _ = fmt.Fprintf(w, `{"execution":%d,"choices":[{"message":{"role":"assistant","content":"hi"}}]}`, n)
+	}
+}
+
+func (k *killed) executions(turn agentbus.TurnID) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.executed[turn]
+}
+
+// at runs the calls against a bus that is killed when it passes point for the
+// n-th time, and then against one that is not, and checks what is left. It
+// reports whether the first bus was killed.
+func (k *killed) at(point faults.Point, n int) bool {
+	k.t.Helper()
+	died := k.serve("AGENTBUS_FAULT="+string(point)+":"+strconv.Itoa(n), func(url string) bool { return k.sendAll(url) == nil })
+	if k.t.Failed() {
+		return false
+	}
+	k.serve("AGENTBUS_FAULT=", func(url string) bool {
+		if err := k.sendAll(url); err != nil {
+			k.t.Errorf("%s:%d: after the restart: %v", point, n, err)
+		}
+		return true
+	})
+	k.check(fmt.Sprintf("%s:%d", point, n))
+	return died && !k.t.Failed()
+}
+
+// serve runs a bus while use talks to it. It reports whether the bus killed
+// itself meanwhile; use says whether it may be alive still.
+func (k *killed) serve(fault string, use func(url string) (alive bool)) (died bool) {
+	k.t.Helper()
+	p := launch(k.t, k.program, filepath.Dir(k.path), []string{"ALICE=" + aliceKey, fault}, "serve", "--quiet", "--config", k.path)
+	url := ""
+	if p.lines.Scan() {
+		url = address(p.lines.Text())
+	}
+	if alive := url != "" && use(url); alive {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may be dying
+	}
+	code := p.end()
+	if code == -1 {
+		return true
+	}
+	if code != 0 {
+		k.t.Fatalf("the bus ended with %d: %s", code, p.stderr.String())
+	}
+	return false
+}
+
+// sendAll sends the calls, each until it is answered as it must be, and checks
+// those that were answered before.
+func (k *killed) sendAll(url string) error {
+	for _, c := range k.calls {
+		status, body, err := 0, "", error(nil)
+		for range 3 { // the failing one needs two
+			status, _, body, err = post(k.t.Context(), url, aliceKey, c.body(), c.header())
+			if err != nil || status == c.want {
+				break
+			}
+		}
+		switch executions := k.executions(c.turn()); {
+		case err != nil:
+			return err
+		case status != c.want:
+			return fmt.Errorf("%s: %d %s", c.run, status, body)
+		case c.acked == "":
+			c.acked, c.before = body, executions
+		case c.want == http.StatusOK && (c.acked != body || c.before != executions):
+			return fmt.Errorf("%s was answered %q after %d executions, then %q after %d", c.run, c.acked, c.before, body, executions)
+		}
+	}
+	return nil
+}
+
+func (c *killedCall) body() string {
+	return fmt.Sprintf(`{"model":"a","stream":%t,"messages":[{"role":"user","content":"hello"}]}`, c.stream)
+}
+
+func (c *killedCall) header() http.Header {
+	return turnHeader(c.run, "a", c.depth)
+}
+
+// check reads what the ledger says of it all.
+func (k *killed) check(when string) {
+	k.t.Helper()
+	store := opened(k.t, k.path, map[string]string{"ALICE": aliceKey})
+	for _, c := range k.calls {
+		records, err := store.Calls(k.t.Context(), c.run)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		charged := agentbus.Micros(0)
+		for _, r := range records {
+			charged += r.Cost
+			if r.State == agentbus.CallExecuting || r.State == agentbus.CallVoided {
+				k.t.Errorf("%s: %s is left %s", when, c.run, r.State)
+			}
+		}
+		most := 2 // the one that was cut, and its repetition
+		if c.run == "fails-once" {
+			most = 3
+		}
+		switch got := k.executions(c.turn()); {
+		case c.want == http.StatusOK && (charged != 10_000 || got > most):
+			k.t.Errorf("%s: %s was charged %d after %d executions", when, c.run, charged, got)
+		case c.want != http.StatusOK && (charged != 0 || got != 0):
+			k.t.Errorf("%s: the refused call was charged %d after %d executions", when, charged, got)
+		}
+	}
+	if k.deepest >= agentbus.DefaultMaxDepth+1 {
+		k.t.Errorf("%s: the agent was called at depth %d", when, k.deepest)
+	}
+}

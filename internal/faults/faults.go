@@ -1,0 +1,40 @@
+// Package faults names the points of a call's life at which a process may be
+// killed, and kills it there. A program built as usual has none of it: only the
+// build tag "faults" makes [At] do something, and then only what AGENTBUS_FAULT
+// in the environment says: POINT, or POINT:N for the N-th time it is passed.
+package faults
+
+// A Point is a moment of a call's life, next to something durable or to an
+// acknowledgement.
+type Point string
+
+// The points, in the order in which a call meets them. Each commit of the store
+// passes three of its own.
+const (
+	ReserveBefore Point = "reserve.before" // nothing is stored
+	ReserveAfter  Point = "reserve.after"  // the reservation is durable, the agent not called
+	AgentAnswered Point = "agent.answered" // the head of its answer is here
+	AppendBefore  Point = "append.before"  // a batch of a stream was sent and is not stored
+	AppendAfter   Point = "append.after"
+	SettleBefore  Point = "settle.before" // the answer is whole and not stored
+	SettleAfter   Point = "settle.after"  // it is stored and charged, and not acknowledged
+	AckAmid       Point = "ack.amid"      // a part of it is sent
+	AckAfter      Point = "ack.after"     // all of it is
+	VoidBefore    Point = "void.before"   // the attempt failed, and its key is not free yet
+	VoidAfter     Point = "void.after"
+	ReplayAmid    Point = "replay.amid" // the head of an answer from memory is written
+	ReplayAfter   Point = "replay.after"
+	RecordBefore  Point = "record.before" // a refusal was answered and is not recorded
+	RecordAfter   Point = "record.after"
+	CommitBegun   Point = "commit.begun" // a transaction of the store is open
+	CommitAmid    Point = "commit.amid"  // all its writes are made, and it is not committed
+	CommitAfter   Point = "commit.after" // it is durable, and nobody was told
+)
+
+// Points returns every point. Tests go through all of them.
+func Points() []Point {
+	return []Point{
+		ReserveBefore, ReserveAfter, AgentAnswered, AppendBefore, AppendAfter, SettleBefore, SettleAfter, AckAmid, AckAfter,
+		VoidBefore, VoidAfter, ReplayAmid, ReplayAfter, RecordBefore, RecordAfter, CommitBegun, CommitAmid, CommitAfter,
+	}
+}

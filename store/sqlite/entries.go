@@ -1,0 +1,113 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A link is the end of a payer's chain of entries, and what its entries sum up
+// to (G28). The zero link is the end of an empty chain.
+type link struct {
+	seq      int64
+	hash     agentbus.Digest
+	charged  agentbus.Micros
+	unbilled agentbus.Micros
+	charges  int64
+}
+
+// linkColumns are the columns readLink reads, in its order.
+const linkColumns = "seq, hash, charged_sum, unbilled_sum, charges"
+
+func readLink(r *row) link {
+	return link{seq: r.int64(), hash: r.digest(), charged: r.micros(), unbilled: r.micros(), charges: r.int64()}
+}
+
+// append makes e the entry behind l, with its place and hash, and returns the
+// new end.
+func (l link) append(e *agentbus.Entry) link {
+	e.At = stored(e.At)
+	e.Seq, e.Prev = l.seq+1, l.hash
+	e.Hash = e.Sum()
+	next := link{seq: e.Seq, hash: e.Hash, charged: l.charged + e.Amount, unbilled: l.unbilled + e.Unbilled, charges: l.charges}
+	if e.Kind == agentbus.EntryCharge {
+		next.charges++
+	}
+	return next
+}
+
+const insertEntry = `INSERT INTO entries (payer, seq, kind, call_id, attempt, amount, unbilled, at, hash, charged_sum, unbilled_sum, charges)
+	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)`
+
+// args returns the parameters of insertEntry: e, which made l the end.
+func (l link) args(e *agentbus.Entry) []any {
+	return []any{
+		string(e.Payer), e.Seq, string(e.Kind), e.Call, int64(e.Attempt), int64(e.Amount), int64(e.Unbilled), micros(e.At), e.Hash[:],
+		int64(l.charged), int64(l.unbilled), l.charges,
+	}
+}
+
+// An attempt is what the ledger knows of the executing attempt of a call, when
+// it comes to its end.
+type attempt struct {
+	entry    agentbus.Entry // what it comes to, as far as it is known
+	notes    []string
+	streamed bool // there are frames
+	held     taken
+	last     link // of the payer's chain
+}
+
+// takeAttempt reads the attempt that is about to end. It answers errFenced when
+// the call is not executing under it.
+func takeAttempt(c *conn, id int64, number int) (a attempt, err error) {
+	r, found, err := c.first(`SELECT c.payer, c.key, c.agent, c.run, c.turn, c.notes,
+			EXISTS (SELECT 1 FROM frames WHERE frames.id BETWEEN c.id << 28 AND (c.id << 28) + 0xfffffff),
+			h.amount, h.accounts, `+linkColumns+`
+		FROM calls c LEFT JOIN holds h ON h.call_id = c.id
+			LEFT JOIN entries e ON e.payer = c.payer AND e.seq = (SELECT max(seq) FROM entries WHERE payer = c.payer)
+		WHERE c.id = ?1 AND c.attempts = ?2 AND c.state = 'executing'`, id, int64(number))
+	if err == nil && !found {
+		err = errFenced
+	}
+	if err != nil {
+		return attempt{}, err
+	}
+	a.entry = agentbus.Entry{Payer: agentbus.Payer(r.text()), Call: id, Attempt: number, Key: r.digest()}
+	a.entry.Agent, a.entry.Run, a.entry.Turn = r.text(), agentbus.RunID(r.text()), agentbus.TurnID(r.text())
+	r.json(&a.notes)
+	a.streamed = r.bool()
+	a.held = readTaken(r)
+	a.last = readLink(r)
+	return a, r.err
+}
+
+// enter appends the entry of a, now that its amounts are known.
+func (a *attempt) enter(c *conn) error {
+	next := a.last.append(&a.entry)
+	_, err := c.exec(insertEntry, next.args(&a.entry)...)
+	return err
+}
+
+// entryColumns are the columns readEntry reads, in its order. The hash of the
+// entry before is that of the row before.
+const entryColumns = `e.payer, e.seq, e.kind, e.call_id, e.attempt, e.amount, e.unbilled, e.at, e.hash,
+	coalesce(c.key, x''), coalesce(c.agent, ''), coalesce(c.run, ''), coalesce(c.turn, '')`
+
+func readEntry(r *row) agentbus.Entry {
+	e := agentbus.Entry{Payer: agentbus.Payer(r.text()), Seq: r.int64(), Kind: agentbus.EntryKind(r.text()), Call: r.int64(), Attempt: r.int()}
+	e.Amount, e.Unbilled, e.At, e.Hash = r.micros(), r.micros(), r.time(), r.digest()
+	e.Key, e.Agent, e.Run, e.Turn = r.digest(), r.text(), agentbus.RunID(r.text()), agentbus.TurnID(r.text())
+	return e
+}
+
+// Entries returns a payer's entries after seq, in order, at most limit of them
+// (G28).
+func (s *Store) Entries(ctx context.Context, payer agentbus.Payer, after int64, limit int) ([]agentbus.Entry, error) {
+	return list(ctx, s, "read the entries of a payer", func(r *row) agentbus.Entry {
+		e := readEntry(r)
+		e.Prev = r.digest()
+		return e
+	}, "SELECT "+entryColumns+`, coalesce(p.hash, x'') FROM entries e LEFT JOIN calls c ON c.id = e.call_id
+			LEFT JOIN entries p ON p.payer = e.payer AND p.seq = e.seq - 1
+		WHERE e.payer = ?1 AND e.seq > ?2 ORDER BY e.seq LIMIT ?3`, string(payer), after, limit)
+}

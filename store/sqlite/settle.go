@@ -1,0 +1,157 @@
+package sqlite
+
+import (
+	"context"
+	"slices"
+
+	"github.com/agentbus/agentbus"
+)
+
+func dropFrames(c *conn, call int64) error {
+	_, err := c.exec("DELETE FROM frames WHERE id BETWEEN ?1 << 28 AND (?1 << 28) + 0xfffffff", call)
+	return err
+}
+
+// errFenced answers a write of an attempt that the ledger no longer knows as
+// the executing one.
+var errFenced = refusal(agentbus.CodeLeaseLost, "this attempt of the call was ended or taken over; drop it, the attempt that follows answers")
+
+// Append stores the next bytes of the answer that an attempt streams, durably
+// (G21). CodeLeaseLost: the call is not executing under that attempt.
+func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte) error {
+	_, err := write(ctx, s, "store a part of a stream", func(c *conn) (struct{}, error) {
+		none := struct{}{}
+		_, executes, err := c.first("SELECT 1 FROM calls WHERE id = ?1 AND attempts = ?2 AND state = 'executing'", id, int64(attempt))
+		if err == nil && !executes {
+			err = errFenced
+		}
+		if err != nil {
+			return none, err
+		}
+		return none, appendFrames(c, id, frames)
+	})
+	return err
+}
+
+// appendFrames stores data behind the frames of a call.
+func appendFrames(c *conn, call int64, data []byte) error {
+	_, err := c.exec(`INSERT INTO frames (id, data) VALUES (
+		coalesce((SELECT max(id) + 1 FROM frames WHERE id BETWEEN ?1 << 28 AND (?1 << 28) + 0xfffffff), ?1 << 28), ?2)`, call, data)
+	return err
+}
+
+// Settle ends an attempt with an answer that counts, durably (G21), and enters
+// its charge (G28). A settled call never changes, so one key has at most one
+// charge (I1). What the call held of its budgets is released, and its cost
+// spent (G27). CodeLeaseLost: the call is not executing under that attempt.
+func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
+	head, err := jsonText(st.Reply.Header)
+	if err != nil {
+		return unavailable("encode the header of an answer", err)
+	}
+	_, err = write(ctx, s, "settle a call", func(c *conn) (struct{}, error) { return struct{}{}, settle(c, &st, head) })
+	return err
+}
+
+func settle(c *conn, st *agentbus.Settlement, head any) error {
+	a, err := takeAttempt(c, st.ID, st.Attempt)
+	if err != nil {
+		return err
+	}
+	_, err = c.exec(`UPDATE calls SET state = 'settled', status = ?2, input_tokens = ?3, cached_tokens = ?4, output_tokens = ?5,
+			usage_cost = ?6, estimated = ?7, cost = ?8, unbilled = unbilled + ?9, notes = ?10, ended = ?11, kept = ?12
+		WHERE id = ?1`,
+		st.ID, int64(st.Reply.Status), st.Usage.InputTokens, st.Usage.CachedTokens, st.Usage.OutputTokens, int64(st.Usage.Cost),
+		flag(st.Usage.Estimated), int64(st.Cost), int64(st.Unbilled), notesText(slices.Concat(a.notes, st.Notes)), micros(st.Ended), flag(!st.Drop))
+	if err != nil {
+		return err
+	}
+	a.entry.Kind, a.entry.Amount, a.entry.Unbilled, a.entry.At = agentbus.EntryCharge, st.Cost, st.Unbilled, st.Ended
+	if err := a.enter(c); err != nil {
+		return err
+	}
+	if err := a.held.spend(c, st.ID, st.Hold, st.Cost); err != nil {
+		return err
+	}
+	if a.streamed && (st.Drop || !st.Appended) {
+		if err := dropFrames(c, st.ID); err != nil {
+			return err
+		}
+	}
+	if st.Drop {
+		return nil
+	}
+	return keepReply(c, st.ID, head, st.Reply.Body)
+}
+
+// maxReplyBody is how long a body, or the part of one that is not in frames,
+// may be to stand in one row (G25).
+const maxReplyBody = 1 << 20
+
+// keepReply stores the answer of a call; body comes behind its frames.
+func keepReply(c *conn, call int64, head any, body []byte) error {
+	for len(body) > maxReplyBody {
+		if err := appendFrames(c, call, body[:maxReplyBody]); err != nil {
+			return err
+		}
+		body = body[maxReplyBody:]
+	}
+	_, err := c.exec("INSERT INTO replies (call_id, head, body) VALUES (?1, ?2, ?3)", call, head, blob(body))
+	return err
+}
+
+// Void ends an attempt that failed or was cut: nothing is charged, what it
+// streamed is dropped, what it used is added to Unbilled and entered, what it
+// held is released, and the key is free again (G20, G27). CodeLeaseLost: the
+// call is not executing under that attempt.
+func (s *Store) Void(ctx context.Context, v agentbus.Voiding) error {
+	_, err := write(ctx, s, "void a call", func(c *conn) (struct{}, error) { return struct{}{}, void(c, &v) })
+	return err
+}
+
+func void(c *conn, v *agentbus.Voiding) error {
+	a, err := takeAttempt(c, v.ID, v.Attempt)
+	if err != nil {
+		return err
+	}
+	_, err = c.exec(`UPDATE calls SET state = 'voided', status = ?2, code = ?3, message = ?4, input_tokens = ?5,
+			cached_tokens = ?6, output_tokens = ?7, usage_cost = ?8, estimated = ?9, unbilled = unbilled + ?10, ended = ?11
+		WHERE id = ?1`,
+		v.ID, int64(v.Status), string(v.Code), v.Message, v.Usage.InputTokens,
+		v.Usage.CachedTokens, v.Usage.OutputTokens, int64(v.Usage.Cost), flag(v.Usage.Estimated), int64(v.Unbilled), micros(v.Ended))
+	if err != nil {
+		return err
+	}
+	a.entry.Kind, a.entry.Unbilled, a.entry.At = agentbus.EntryVoid, v.Unbilled, v.Ended
+	if err := a.enter(c); err != nil {
+		return err
+	}
+	if a.streamed {
+		if err := dropFrames(c, v.ID); err != nil {
+			return err
+		}
+	}
+	return a.held.release(c, v.ID, false, 0)
+}
+
+// reply reads the stored answer of a settled call to the byte (G23); nil when
+// its body is no longer kept.
+func (s *Store) reply(ctx context.Context, what string, id int64) (*agentbus.StoredReply, error) {
+	// Frames first: when the call still keeps its reply after that, they were
+	// all there.
+	parts, err := list(ctx, s, what, (*row).blob, "SELECT data FROM frames WHERE id BETWEEN ?1 << 28 AND (?1 << 28) + 0xfffffff ORDER BY id", id)
+	if err != nil {
+		return nil, err
+	}
+	reply, found, err := only(ctx, s, what, func(r *row) agentbus.StoredReply {
+		var a agentbus.StoredReply
+		a.Status = r.int()
+		r.json(&a.Header)
+		a.Body = slices.Concat(append(parts, r.blob())...)
+		return a
+	}, "SELECT c.status, r.head, r.body FROM replies r JOIN calls c ON c.id = r.call_id WHERE r.call_id = ?1 AND c.state = 'settled'", id)
+	if err != nil || !found {
+		return nil, err
+	}
+	return &reply, nil
+}
