@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"modernc.org/sqlite"
 )
@@ -49,10 +50,15 @@ func (s *Store) rows(ctx context.Context, f func(*row) bool, query string, args 
 	if err != nil {
 		return err
 	}
-	rows, err := st.QueryContext(ctx, args...)
+	rows, err := st.QueryContext(ctx, args...) //nolint:sqlclosecheck // scan closes it
 	if err != nil {
 		return err
 	}
+	return scan(rows, f)
+}
+
+// scan calls f with every row until it answers false, and closes rows.
+func scan(rows *sql.Rows, f func(*row) bool) error {
 	defer func() { _ = rows.Close() }()
 	columns, err := rows.Columns()
 	if err != nil {
@@ -77,6 +83,33 @@ func (s *Store) rows(ctx context.Context, f func(*row) bool, query string, args 
 	}
 	return rows.Err()
 }
+
+// snapshot calls f with a function that does what each does, in one state of
+// the store however long it takes.
+func (s *Store) snapshot(ctx context.Context, what string, f func(each eachRow) error) (err error) {
+	c, err := s.readers.Conn(ctx)
+	if err != nil {
+		return unavailable(what, err)
+	}
+	defer func() { _ = c.Close() }() // it goes back to the pool
+	if _, err := c.ExecContext(ctx, "BEGIN"); err != nil {
+		return unavailable(what, err)
+	}
+	defer func() {
+		_, end := c.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+		err = unavailable(what, errors.Join(err, end))
+	}()
+	return f(func(row func(*row) bool, query string, args ...any) error {
+		rows, err := c.QueryContext(ctx, query, args...) //nolint:sqlclosecheck // scan closes it
+		if err != nil {
+			return err
+		}
+		return scan(rows, row)
+	})
+}
+
+// eachRow calls f with every row of query until f answers false.
+type eachRow func(f func(*row) bool, query string, args ...any) error
 
 // list returns what read makes of every row of query.
 func list[T any](ctx context.Context, s *Store, what string, read func(*row) T, query string, args ...any) ([]T, error) {

@@ -47,12 +47,35 @@ type Store struct {
 	writer  *conn // the committer's own
 	queue   chan *task
 	notes   *notes
-	broken  atomic.Pointer[error] // why nothing is written any more
-	entries sync.RWMutex          // held for reading while a task enters the queue, for writing to close it
-	closed  bool                  // guarded by entries
-	ended   chan struct{}         // closed by the committer as it ends
-	close   func() error          // once
+	broken  breakage      // why nothing is written any more
+	swept   atomic.Int64  // the last call that Sweep looked at
+	entries sync.RWMutex  // held for reading while a task enters the queue, for writing to close it
+	closed  bool          // guarded by entries
+	ended   chan struct{} // closed by the committer as it ends
+	close   func() error  // once
 }
+
+// A breakage is why a store writes nothing any more, once something is.
+type breakage struct {
+	atomic.Pointer[error]
+
+	signal chan struct{} // closed with the first reason
+}
+
+// CompareAndSwap stores the first reason and tells those who wait for it.
+func (b *breakage) CompareAndSwap(old, reason *error) bool {
+	first := b.Pointer.CompareAndSwap(old, reason)
+	if first {
+		close(b.signal)
+	}
+	return first
+}
+
+// Broken returns a channel that is closed once the store is broken: a sync
+// failed or the file is damaged. Nothing is written any more, and nothing that
+// failed is tried again, because what the disk holds is not known (I2). The
+// process ends then; what starts next recovers from the disk.
+func (s *Store) Broken() <-chan struct{} { return s.broken.signal }
 
 // Limits of the committer.
 const (
@@ -72,6 +95,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		notes: newNotes(maxNotes),
 		ended: make(chan struct{}),
 	}
+	s.broken.signal = make(chan struct{})
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

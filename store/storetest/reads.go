@@ -25,6 +25,7 @@ func aKeyIsFoundByItsHashUntilRevoked(p *place) { // G4
 		Handle: "ab_1234", Hash: agentbus.Digest{1}, Created: began,
 		Principal: agentbus.Principal{ID: "service:" + difficult, Role: agentbus.PrincipalAdmin, InterAgent: true},
 	}
+	want.Principal.Grants = &agentbus.Grants{Agents: []string{"critic", difficult}, NoRunIDs: true, PerSecond: 0.5, Burst: 3}
 	ok(t, "create", p.CreateKey(t.Context(), want))
 	refused(t, "create twice", p.CreateKey(t.Context(), want), agentbus.CodeInvalidRequest)
 	p.reopen()

@@ -21,6 +21,8 @@ type Store interface {
 	Ledger
 	Keys
 	Reads
+	Books
+	Upkeep
 	InstallKey() []byte
 	Check(ctx context.Context) error
 	Close() error
@@ -48,6 +50,25 @@ type Ledger interface {
 	Void(ctx context.Context, v agentbus.Voiding) error
 	Replayed(ctx context.Context, id int64) error
 	Record(ctx context.Context, key agentbus.Digest, c agentbus.CallRecord) error
+	Lookup(ctx context.Context, key, digest agentbus.Digest) (got agentbus.Reserved, found bool, err error)
+}
+
+// Books are what calls came to (G26, G27, G28).
+type Books interface {
+	Entries(ctx context.Context, payer agentbus.Payer, after int64, limit int) ([]agentbus.Entry, error)
+	Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.Balance, error)
+	BudgetStates(ctx context.Context, accounts []string) ([]agentbus.BudgetState, error)
+	VerifyLedger(ctx context.Context) (agentbus.LedgerVerdict, error)
+}
+
+// Upkeep is what a process does beside its calls (G24, G25).
+type Upkeep interface {
+	Sweep(ctx context.Context, before time.Time, limit int) (n int, err error)
+	ReleaseDead(ctx context.Context, alive func(owner string) bool) (n int, err error)
+	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
+	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
+	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
+	Broken() <-chan struct{}
 }
 
 // Keys keeps the API keys (G4).
@@ -63,6 +84,7 @@ type Reads interface {
 	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
 	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
+	ParentCalls(ctx context.Context, payer agentbus.Payer, run agentbus.RunID, turn agentbus.TurnID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
 	Execution(ctx context.Context, id agentbus.ExecutionID) (agentbus.Execution, bool, error)
 	Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error]
@@ -74,7 +96,7 @@ type Reads interface {
 // store again. Run closes what it opened.
 func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 	t.Helper()
-	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads} {
+	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep} {
 		for _, name := range slices.Sorted(maps.Keys(promises)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

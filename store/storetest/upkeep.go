@@ -1,0 +1,183 @@
+package storetest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+var upkeep = map[string]func(*place){
+	"OldAnswersAreSweptAndAmountsStay":  oldAnswersAreSweptAndAmountsStay,
+	"ASweepGoesOnWhereItStopped":        aSweepGoesOnWhereItStopped,
+	"ALookupSaysWhatAReservationWould":  aLookupSaysWhatAReservationWould,
+	"AStoppedRunStaysStopped":           aStoppedRunStaysStopped,
+	"TheCallsOfATurnAreFoundByItsID":    theCallsOfATurnAreFoundByItsID,
+	"AStoreThatWritesIsNotBroken":       aStoreThatWritesIsNotBroken,
+	"AnAnswerOfAnotherPayerIsNoParent":  anAnswerOfAnotherPayerIsNoParent,
+	"AtMostSixteenCallsOfATurnAreNamed": atMostSixteenCallsOfATurnAreNamed,
+}
+
+// sweepAll sweeps until there is nothing left to sweep.
+func (p *place) sweepAll(before time.Time, limit int) (n int) {
+	p.t.Helper()
+	for {
+		swept, err := p.Sweep(p.t.Context(), before, limit)
+		ok(p.t, "sweep", err)
+		if swept > limit {
+			p.t.Errorf("a sweep of at most %d swept %d", limit, swept)
+		}
+		if swept == 0 {
+			return n
+		}
+		n += swept
+	}
+}
+
+func oldAnswersAreSweptAndAmountsStay(p *place) { // G25
+	t := p.t
+	bodies := []string{"x", strings.Repeat("large", 1<<19), "", "young"}
+	for n, body := range bodies {
+		s := settlement(reserve(t, p, reservation("run_a", n)), body)
+		if n == 2 {
+			ok(t, "append", p.Append(t.Context(), s.ID, 1, []byte("streamed")))
+			s.Appended = true
+		}
+		if n == 3 {
+			s.Ended = began.Add(time.Hour)
+		}
+		ok(t, "settle", p.Settle(t.Context(), s))
+	}
+	before, err := p.Calls(t.Context(), "run_a")
+	ok(t, "calls", err)
+	same(t, "swept", p.sweepAll(began.Add(time.Minute), 2), 3)
+	after, err := p.Calls(t.Context(), "run_a")
+	ok(t, "calls", err)
+	same(t, "the calls", after, before)
+	for n := range 3 {
+		if got := expectOutcome(t, p, reservation("run_a", n), agentbus.OutcomeExpired); got.Call.Cost != 4_000 || got.Reply != nil {
+			t.Errorf("expired: %+v", got)
+		}
+	}
+	same(t, "body", string(expectOutcome(t, p, reservation("run_a", 3), agentbus.OutcomeSettled).Reply.Body), "young")
+	same(t, "verdict", p.verify(), agentbus.LedgerVerdict{Payers: 1, Entries: 4, Charged: 16_000})
+}
+
+func aSweepGoesOnWhereItStopped(p *place) { // G25
+	t := p.t
+	const calls = 20
+	for n := range calls { // every fifth stays
+		s := settlement(reserve(t, p, reservation("run_a", n)), "x")
+		if n%5 == 2 {
+			s.Ended = began.Add(time.Hour)
+		}
+		ok(t, "settle", p.Settle(t.Context(), s))
+	}
+	same(t, "swept", p.sweepAll(began.Add(time.Minute), 3), calls*4/5)
+	same(t, "swept again", p.sweepAll(began.Add(time.Minute), 3), 0)
+	same(t, "swept later", p.sweepAll(began.Add(2*time.Hour), 3), calls/5)
+}
+
+func aLookupSaysWhatAReservationWould(p *place) { // G22, G23
+	t := p.t
+	r := reservation("run_a", 0)
+	lookup := func(want agentbus.Outcome) agentbus.Reserved {
+		t.Helper()
+		got, found, err := p.Lookup(t.Context(), r.Key, r.Call.Digest)
+		ok(t, "look up", err)
+		if got.Outcome != want || found != (want != 0) {
+			t.Errorf("outcome %d, found %v, want %d", got.Outcome, found, want)
+		}
+		return got
+	}
+	lookup(0)
+	call := reserve(t, p, r)
+	same(t, "in flight", lookup(agentbus.OutcomeInFlight).Call, call)
+	ok(t, "void", p.Void(t.Context(), agentbus.Voiding{ID: call.ID, Attempt: 1}))
+	lookup(0)
+	s := settlement(reserve(t, p, r), difficult)
+	ok(t, "settle", p.Settle(t.Context(), s))
+	same(t, "reply", lookup(agentbus.OutcomeSettled).Reply, &s.Reply)
+	same(t, "it counts nothing", oneCall(t, p).Replays, 0)
+	r.Call.Digest = agentbus.Digest{9}
+	if got := lookup(agentbus.OutcomeMismatch); got.Reply != nil {
+		t.Errorf("a mismatch came with the other request's reply")
+	}
+	r = reservation("run_a", 0)
+	p.sweepAll(began.Add(time.Hour), 10)
+	lookup(agentbus.OutcomeExpired)
+}
+
+func aStoppedRunStaysStopped(p *place) {
+	t := p.t
+	for _, run := range []agentbus.RunID{"run_b", "run_a", "run_b"} {
+		ok(t, "stop", p.StopRun(t.Context(), run, "service:"+difficult, began))
+	}
+	p.reopen()
+	got, err := p.StoppedRuns(t.Context())
+	ok(t, "stopped runs", err)
+	same(t, "stopped runs", got, []agentbus.RunID{"run_a", "run_b"})
+}
+
+func theCallsOfATurnAreFoundByItsID(p *place) { // P17
+	t := p.t
+	var want []agentbus.CallRecord
+	for _, parent := range []agentbus.TurnID{"run_a.t0.root", "", "run_a.t7.critic"} { // nested runs restart their index
+		for n := range 3 {
+			r := reservation("run_a", n)
+			r.Call.Parent = parent
+			r.Key = r.Call.Hash()
+			if call := reserve(t, p, r); n == 1 {
+				want = append(want, call)
+			}
+		}
+	}
+	key, c := refusedCall(1)
+	ok(t, "record", p.Record(t.Context(), key, c))
+	ok(t, "check", p.Check(t.Context()))
+	got, err := p.ParentCalls(t.Context(), zoe, "run_a", "run_a.t1.critic")
+	ok(t, "parent calls", err)
+	same(t, "calls of the turn", got, want)
+	odd := reservation("run_a", 9)
+	odd.Call.TurnKey.ID = "a turn id of another's making"
+	odd.Key = odd.Call.Hash()
+	call := reserve(t, p, odd)
+	got, err = p.ParentCalls(t.Context(), zoe, "run_a", odd.Call.TurnKey.ID)
+	ok(t, "parent calls", err)
+	same(t, "calls of an odd turn", got, []agentbus.CallRecord{call})
+}
+
+func anAnswerOfAnotherPayerIsNoParent(p *place) { // I4
+	t := p.t
+	reserve(t, p, reservation("run_a", 1))
+	for _, k := range []agentbus.TurnKey{
+		{Payer: "bob", Run: "run_a", ID: "run_a.t1.critic"},
+		{Payer: zoe, Run: "run_b", ID: "run_a.t1.critic"},
+		{Payer: zoe, Run: "run_a", ID: "run_a.t1.writer"},
+	} {
+		if got, err := p.ParentCalls(t.Context(), k.Payer, k.Run, k.ID); err != nil || len(got) != 0 {
+			t.Errorf("%+v: %v, %v", k, got, err)
+		}
+	}
+}
+
+func atMostSixteenCallsOfATurnAreNamed(p *place) {
+	t := p.t
+	for n := range 20 {
+		r := reservation("run_a", 1)
+		r.Call.Parent = agentbus.RunID("run_a").Turn(n, "root")
+		r.Key = r.Call.Hash()
+		reserve(t, p, r)
+	}
+	got, err := p.ParentCalls(t.Context(), zoe, "run_a", "run_a.t1.critic")
+	ok(t, "parent calls", err)
+	same(t, "calls", len(got), 16)
+}
+
+func aStoreThatWritesIsNotBroken(p *place) {
+	select {
+	case <-p.Broken():
+		p.t.Errorf("a new store is broken")
+	default:
+	}
+}
