@@ -32,18 +32,18 @@ func WriteError(w http.ResponseWriter, l agentbus.Lineage, err error) {
 	if e == nil {
 		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
 	}
-	writeErrorHead(w, "application/json", e)
-	_, _ = w.Write(ErrorBody(l, e)) // a caller that has left cannot be told
+	w.Header().Set("Content-Type", "application/json")
+	writeErrorHead(w, e)
+	_, _ = w.Write(ErrorBody(l, e)) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
 }
 
-// writeErrorHead writes the status and the header that every error has, in
-// whichever shape its body is.
-func writeErrorHead(w http.ResponseWriter, contentType string, e *agentbus.Error) {
+// writeErrorHead writes the status and the header that every error has, whatever
+// the shape of its body.
+func writeErrorHead(w http.ResponseWriter, e *agentbus.Error) {
 	h := w.Header()
 	if h.Get("X-Request-Id") == "" {
 		h.Set("X-Request-Id", NewRequestID())
 	}
-	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")
 	h.Del("Content-Length")
 	if e.Code.Retryable() {

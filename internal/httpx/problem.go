@@ -28,7 +28,8 @@ func WriteProblem(w http.ResponseWriter, err error) {
 	if e == nil {
 		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
 	}
-	writeErrorHead(w, "application/problem+json", e)
+	w.Header().Set("Content-Type", "application/problem+json")
+	writeErrorHead(w, e)
 	p := Problem{
 		Type: "urn:agentbus:error:" + string(e.Code), Title: strings.ReplaceAll(string(e.Code), "_", " "),
 		Status: e.Code.Status(), Detail: e.Message, Instance: "urn:agentbus:request:" + w.Header().Get("X-Request-Id"),

@@ -43,6 +43,7 @@ type later struct{}
 // afterwards and may then be shared.
 type Config struct {
 	Listen         string                  `yaml:"listen" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. There is no TLS on it: keep it on loopback or behind a proxy that has."`
+	Admin          Admin                   `yaml:"admin" doc:"Listener of the admin API and the metrics, apart from the public one. Only admins may use it: keys with role admin, and the token."`
 	PublicURL      string                  `yaml:"public_url" idle:"true" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request."`
 	Keys           []Key                   `yaml:"keys" doc:"Who may call: static principals. More are made by agentbus keys create, which needs no secret here."`
 	Agents         map[string]Agent        `yaml:"agents" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"The agents of this bus by name. A caller reaches one as model NAME, agent/NAME, bridge/KIND/NAME or an alias (G1)."`
@@ -58,7 +59,6 @@ type Config struct {
 	InstallKeyFile string                  `yaml:"install_key_file" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
-	_ later `yaml:"admin" doc:"Listener of the console, the admin API and the metrics."`
 	_ later `yaml:"auth" doc:"JWT and RFC 7662 introspection."`
 	_ later `yaml:"budgets" doc:"Caps per payer and period (G27)."`
 	_ later `yaml:"telemetry" doc:"OpenTelemetry export."`
@@ -74,6 +74,18 @@ type Config struct {
 	Path string `yaml:"-"`
 
 	origins map[string]Origin // by key path, of every value that is not a default
+}
+
+// Admin is the listener for those who operate the bus.
+type Admin struct {
+	Listen    string `yaml:"listen" default:"127.0.0.1:8081" pattern:"^([^ /]+:[0-9]{1,5}|:[0-9]{1,5})?$" env:"AGENTBUS_ADMIN_LISTEN" doc:"Its address, host:port; empty: there is none. Beyond this machine it needs a token, and a proxy with TLS before it."`
+	TokenEnv  string `yaml:"token_env" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Environment variable that holds the token of a principal that may use this listener only."`
+	TokenFile string `yaml:"token_file" doc:"File that holds the token, on one line."`
+	Pprof     bool   `yaml:"pprof" default:"false" doc:"Serve profiles of the process below /debug/pprof/, to admins."`
+
+	// Token is what TokenEnv or TokenFile holds, without a scheme; none when
+	// neither is set.
+	Token agentbus.Credential `yaml:"-"`
 }
 
 // Store says where things are kept.

@@ -60,7 +60,7 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		"limits: {max_depth: '${N}', max_body: '${N}', call_timeout: '${W}'}", "strict_http: false", "strict_http: '${B}'",
 		"forwarding: {mode: refuse}", "forwarding: {mode: '${MODE}'}", "retention: {replies: 30d, events: 1d12h}",
 		"keys: []", "keys: [{id: a, secret_env: SET}]", "keys: [{id: '${ID}', secret: x, role: admin, inter_agent: true}]",
-		"admin: {listen: x}", "escalation: on", "chain: 4", "tools:", "ledger: {on_mismatch: execute}", "detach: {max: 0, timeout: 1s}",
+		"admin:", "admin: {listen: ''}", "admin: {listen: '127.0.0.1:0', pprof: true}", "admin: {listen: ':9', token_env: SET}", "escalation: on", "chain: 4", "tools:", "ledger: {on_mismatch: execute}", "detach: {max: 0, timeout: 1s}",
 		agent("kind: builtin, builtin: echo"), agent("kind: builtin, builtin: flaky, price: {}"), agent("kind: builtin, builtin: slow, price: "),
 		agent("kind: openai, url: 'http://127.0.0.1:1/v1'"), agent("kind: openai, url: '${HTTP}://h/', model: m, api_key_env: SET, aliases: [x/y]"),
 		agent("kind: openai, url: 'https://h/', auth: passthrough, headers: {x-a: b}, allow_plaintext: true, max_cost_usd: 0.5"),
@@ -74,6 +74,7 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 	bad := []string{
 		"[]", "x", "4", "lsten: x", "listen: 4", "listen: ", "listen: []", "listen: true", "public_url: x", "public_url: 'http://u:p@h/'",
 		"store: {url: 'postgres://h/d'}", "store: {url: 'memory:'}", "store: {url: x}", "store: {path: x}", "store: x",
+		"admin: 4", "admin: {listen: x}", "admin: {listen: 8081}", "admin: {port: 1}", "admin: {token: x}", "admin: {pprof: on}", "admin: {token_env: sk-x}",
 		"limits: 4", "limits: {max_depth: 0}", "limits: {max_depth: 1.5}", "limits: {max_depth: '4'}", "limits: {max_depth: true}", "limits: {max_depth: }",
 		"limits: {max_body: 4MB}", "limits: {max_body: 0}", "limits: {max_body: -1}", "limits: {max_header: 1}", "limits: {call_timeout: 10}", "limits: {call_timeout: 10 m}", "limits: {call_timeout: ''}",
 		"limits: {in_flight: 99999999}", "strict_http: on", "strict_http: 1", "strict_http: ", "forwarding: {mode: x}", "forwarding: {mode: true}", "forwarding: {mode: }",
