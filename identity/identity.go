@@ -98,14 +98,17 @@ func unauthenticated(message string) error {
 
 // handleLength is how much of a secret its handle shows: the prefix and 6
 // characters, 36 of its 256 bits.
-const handleLength = len("ab_") + 6
+const handleLength = len(keyPrefix) + 6
+
+// keyPrefix is what every secret of [NewKey] begins with.
+const keyPrefix = "ab_"
 
 // NewKey makes an API key for p. The secret is shown to its owner once and
 // stored nowhere (G4).
 func NewKey(p agentbus.Principal, now time.Time) (secret agentbus.Credential, key agentbus.APIKey) {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails since Go 1.24
-	s := "ab_" + base64.RawURLEncoding.EncodeToString(b[:])
+	s := keyPrefix + base64.RawURLEncoding.EncodeToString(b[:])
 	secret = agentbus.NewCredential(s)
 	return secret, agentbus.APIKey{Handle: s[:handleLength], Hash: Hash(secret), Principal: p, Created: now}
 }
