@@ -1,143 +1,30 @@
 package admin_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/agentbus/agentbus/internal/openapi"
 )
-
-const documentURL = "file:///openapi.json"
-
-// An operation of the document, as far as the test reads it.
-type operation struct {
-	OperationID string
-	Parameters  []struct{ Name, In, Ref string }
-	Responses   map[string]struct{ Content map[string]any }
-}
-
-// A document is the OpenAPI document of the API, and its schemas.
-type document struct {
-	paths   map[string]map[string]operation
-	schemas *jsonschema.Compiler
-}
-
-func readDocument(t *testing.T) document {
-	t.Helper()
-	data, err := os.ReadFile("openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var d struct {
-		OpenAPI string
-		Paths   map[string]map[string]operation
-	}
-	if err := json.Unmarshal(data, &d); err != nil || d.OpenAPI != "3.1.0" {
-		t.Fatalf("OpenAPI %s: %v", d.OpenAPI, err)
-	}
-	whole, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	c.AssertFormat()
-	if err := c.AddResource(documentURL, whole); err != nil {
-		t.Fatal(err)
-	}
-	return document{d.Paths, c}
-}
-
-// check holds the answer to a request for a documented path against its schema.
-func (d document) check(t *testing.T, method, path string, a answer) {
-	t.Helper()
-	status, kind := strconv.Itoa(a.status), strings.TrimSpace(strings.Split(a.header.Get("Content-Type"), ";")[0])
-	op, ok := d.paths[path][strings.ToLower(method)]
-	if !ok {
-		t.Errorf("%s %s is not documented", method, path)
-		return
-	}
-	place := documentURL + "#/paths/" + strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D").Replace(path) + "/" + strings.ToLower(method) +
-		"/responses/" + status + "/content/" + strings.ReplaceAll(kind, "/", "~1") + "/schema"
-	if _, ok := op.Responses[status]; !ok {
-		if a.status < 400 {
-			t.Errorf("%s %s answers %s, which is not documented", method, path, status)
-			return
-		}
-		place = documentURL + "#/components/schemas/Problem"
-	}
-	schema, err := d.schemas.Compile(place)
-	if err != nil {
-		t.Errorf("%s %s answers %s as %s, which is not documented: %v", method, path, status, kind, err)
-		return
-	}
-	for body := range strings.Lines(a.body) { // JSON lines; anything else is one line
-		if kind == "text/csv" || kind == "text/plain" {
-			break
-		}
-		if path == "/openapi.json" {
-			body = a.body
-		}
-		v, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
-		if err == nil {
-			err = schema.Validate(v)
-		}
-		if err != nil {
-			t.Errorf("%s %s: %v\n%s", method, path, err, body)
-		}
-		if path == "/openapi.json" {
-			break
-		}
-	}
-}
 
 // Every route is in the document, and the document names nothing else.
 func TestDocumentNamesEveryRoute(t *testing.T) {
 	t.Parallel()
-	var documented []string
-	ids := map[string]bool{}
-	for path, ops := range readDocument(t).paths {
-		for method, op := range ops {
-			documented = append(documented, strings.ToUpper(method)+" "+path)
-			if op.OperationID == "" || ids[op.OperationID] {
-				t.Errorf("%s %s: operationId %q", method, path, op.OperationID)
-			}
-			ids[op.OperationID] = true
-			for _, name := range variables(path) {
-				if !slices.ContainsFunc(op.Parameters, func(p struct{ Name, In, Ref string }) bool { return p.Name == name && p.In == "path" }) {
-					t.Errorf("%s %s does not describe {%s}", method, path, name)
-				}
-			}
-		}
-	}
-	slices.Sort(documented)
 	patterns := open(t, nil).api.Patterns()
 	slices.Sort(patterns)
-	if diff := cmp.Diff(patterns, documented); diff != "" {
+	if diff := cmp.Diff(patterns, openapi.Read(t, "openapi.json").Operations(t)); diff != "" {
 		t.Errorf("routes (-served +documented):\n%s", diff)
 	}
-}
-
-func variables(path string) (names []string) {
-	for segment := range strings.SplitSeq(path, "/") {
-		if name, ok := strings.CutPrefix(segment, "{"); ok {
-			names = append(names, strings.TrimSuffix(name, "}"))
-		}
-	}
-	return names
 }
 
 // What each route answers is what the document says.
 func TestAnswersAreAsDocumented(t *testing.T) {
 	t.Parallel()
-	d, b := readDocument(t), open(t, nil)
+	d, b := openapi.Read(t, "openapi.json"), open(t, nil)
 	b.fill()
 	ask := func(method, pattern, path, body string, status int) {
 		t.Helper()
@@ -145,7 +32,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 		if a.status != status {
 			t.Errorf("%s %s: %d %s, want %d", method, path, a.status, a.body, status)
 		}
-		d.check(t, method, pattern, a)
+		d.Check(t, method, pattern, openapi.Answer{Status: a.status, ContentType: a.header.Get("Content-Type"), Body: a.body})
 	}
 	const v1 = "/admin/v1"
 	for pattern, path := range map[string]string{
