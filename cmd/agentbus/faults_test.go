@@ -23,7 +23,7 @@ import (
 // answer is there to the byte and is not executed again, every other turn is
 // executed at most once more, each key is charged once, and nothing is called
 // beyond the depth limit (G20 to G24, I1, I2, I3, I7).
-func TestKilledAtEveryPoint(t *testing.T) {
+func TestKilledAtEveryPoint(t *testing.T) { //nolint:tparallel // what follows the group waits for all of it
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "agentbus")
 	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "faults", "-o", program, ".")
@@ -32,7 +32,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	}
 	var mu sync.Mutex
 	kills := make(map[faults.Point]int, len(faults.Points()))
-	t.Run("points", func(t *testing.T) { //nolint:tparallel // what follows waits for all of it
+	t.Run("points", func(t *testing.T) {
 		for _, point := range faults.Points() {
 			t.Run(string(point), func(t *testing.T) {
 				t.Parallel()

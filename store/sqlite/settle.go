@@ -96,7 +96,8 @@ func keepReply(c *conn, call int64, head any, body []byte) error {
 		}
 		body = body[maxReplyBody:]
 	}
-	_, err := c.exec("INSERT INTO replies (call_id, head, body) VALUES (?1, ?2, ?3)", call, head, blob(body))
+	packed, ok := pack(body)
+	_, err := c.exec("INSERT INTO replies (call_id, head, body, packed) VALUES (?1, ?2, ?3, ?4)", call, head, blob(packed), flag(ok))
 	return err
 }
 
@@ -147,9 +148,9 @@ func (s *Store) reply(ctx context.Context, what string, id int64) (*agentbus.Sto
 		var a agentbus.StoredReply
 		a.Status = r.int()
 		r.json(&a.Header)
-		a.Body = slices.Concat(append(parts, r.blob())...)
+		a.Body = slices.Concat(append(parts, r.unpacked())...)
 		return a
-	}, "SELECT c.status, r.head, r.body FROM replies r JOIN calls c ON c.id = r.call_id WHERE r.call_id = ?1 AND c.state = 'settled'", id)
+	}, "SELECT c.status, r.head, r.body, r.packed FROM replies r JOIN calls c ON c.id = r.call_id WHERE r.call_id = ?1 AND c.state = 'settled'", id)
 	if err != nil || !found {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -358,9 +359,16 @@ func callsSurviveReopening(p *place) { // I2
 	ok(t, "check", p.Check(t.Context()))
 }
 
+// noise returns n bytes that cannot be packed, the same ones each time.
+func noise(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(b) // never fails
+	return string(b)
+}
+
 func bodiesOfAnySizeAndBytesAreKept(p *place) { // G23, G25
 	t := p.t
-	for n, body := range []string{"", "\x00", strings.Repeat("é\xff\x00", 1<<19), strings.Repeat("large", 1<<20)} {
+	for n, body := range []string{"", "\x00", strings.Repeat("é\xff\x00", 1<<19), strings.Repeat("large", 1<<20), noise(3 << 10), noise(1 << 20), strings.Repeat("data: {\"n\":1}\n\n", 600)} {
 		r := reservation("run_a", n)
 		s := settlement(reserve(t, p, r), body)
 		if n == 0 {

@@ -5,7 +5,8 @@
 CREATE TABLE replies (
     call_id INTEGER PRIMARY KEY,
     head    TEXT, -- JSON object of the reply's header
-    body    BLOB  -- behind what stands in frames
+    body    BLOB, -- behind what stands in frames
+    packed  INTEGER NOT NULL DEFAULT 0 -- 1: body is packed, in the block format of S2
 ) STRICT;
 INSERT INTO replies (call_id, head, body) SELECT id, head, body FROM calls WHERE kept = 1;
 ALTER TABLE calls DROP COLUMN head;
