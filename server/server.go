@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
@@ -42,6 +43,7 @@ type Server struct {
 	keys    *identity.APIKeys
 	router  roster
 	gateway *gateway.Gateway
+	admin   *admin.API
 	agents  *httpx.Direct // to agents on the network
 }
 
@@ -100,7 +102,10 @@ func (s *Server) build() (err error) {
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Logger: s.log,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return s.buildAdmin()
 }
 
 // Close closes the store. Nothing may use the Server any more.
@@ -136,7 +141,20 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 // new calls, live ones go on for up to drain_timeout, what is left is cut and
 // voided. It returns when everything it started has ended.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	var h http.Handler = s.gateway
+	srv, l := s.http(l, s.gateway)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	return s.drain(ctx, srv, served)
+}
+
+// http returns a server of h, within the limits of the configuration, and the
+// listener that it serves in place of l.
+func (s *Server) http(l net.Listener, h http.Handler) (*http.Server, net.Listener) {
 	srv := &http.Server{
 		ReadHeaderTimeout: s.cfg.Limits.ReadHeader, IdleTimeout: s.cfg.Limits.Idle,
 		MaxHeaderBytes: int(s.cfg.Limits.MaxHeader), ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -146,14 +164,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		l, h, srv.ConnContext = strict.Listen(l), strict.Handler(h), strict.ConnContext
 	}
 	srv.Handler = h
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
-	case <-ctx.Done():
-	}
-	return s.drain(ctx, srv, served)
+	return srv, l
 }
 
 func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error) error {

@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
@@ -20,6 +22,8 @@ type Store interface {
 	identity.Keys
 	Reader
 	KeyRing
+	admin.Ledger
+	Stopper
 
 	InstallKey() []byte          // 32 random bytes made with the store (P19)
 	Check(context.Context) error // whether it can be written
@@ -47,4 +51,12 @@ type KeyRing interface {
 	// RevokeKey revokes the key of a handle, or every key of a principal, and
 	// returns how many.
 	RevokeKey(ctx context.Context, handleOrPrincipal string) (int, error)
+}
+
+// A Stopper knows the calls without an end, and which runs were stopped (G14,
+// G24).
+type Stopper interface {
+	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
+	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
+	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
 }

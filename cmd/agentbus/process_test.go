@@ -106,7 +106,7 @@ func program(t *testing.T, dir string, env []string, args ...string) (code int, 
 func configure(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agentbus.yaml")
-	text = fmt.Sprintf("listen: 127.0.0.1:0\nstore: {url: %q}\n", "sqlite:"+filepath.Join(filepath.Dir(path), "bus.db")) + text
+	text = fmt.Sprintf("listen: 127.0.0.1:0\nadmin: {listen: '127.0.0.1:0'}\nstore: {url: %q}\n", "sqlite:"+filepath.Join(filepath.Dir(path), "bus.db")) + text
 	save(t, path, text)
 	return path
 }
