@@ -20,7 +20,7 @@ type Agent struct {
 // A URL is a place where an agent is reached.
 type URL struct {
 	URL      string    `json:"url"`
-	Health   Health    `json:"health"`
+	Health   Health    `json:"health,omitempty"` // "": no bus was asked
 	InFlight int       `json:"in_flight"`
 	Failures int       `json:"failures"` // in a row
 	Ejected  time.Time `json:"ejected_until,omitzero"`

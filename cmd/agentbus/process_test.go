@@ -146,6 +146,7 @@ func turnsOf(t *testing.T, s server.Store, run agentbus.RunID) (turns []agentbus
 // A busProcess serves in the process of the test.
 type busProcess struct {
 	url    string
+	admin  string // the URL of its admin listener
 	stop   context.CancelFunc
 	exited chan int
 	stderr bytes.Buffer // to be read once it has ended
@@ -167,9 +168,12 @@ func serving(t *testing.T, path string, env map[string]string, args ...string) *
 			t.Errorf("serve ended with %d: %s", code, b.stderr.String())
 		}
 	})
-	line, err := bufio.NewReader(r).ReadString('\n')
-	if b.url = address(line); err != nil || b.url == "" {
-		t.Fatalf("serve said %q: %v: %s", line, err, b.stderr.String())
+	out := bufio.NewReader(r)
+	for _, url := range []*string{&b.url, &b.admin} {
+		line, err := out.ReadString('\n')
+		if *url = address(line); err != nil || *url == "" {
+			t.Fatalf("serve said %q: %v: %s", line, err, b.stderr.String())
+		}
 	}
 	return b
 }
