@@ -63,7 +63,7 @@ var user = agentbus.NewCredential("user-secret")
 func open(t *testing.T, yaml string) *server.Server {
 	t.Helper()
 	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+filepath.Join(t.TempDir(), "bus.db")) + yaml
-	c, _, err := config.Parse("test", []byte(yaml), config.Source{Env: func(string) (string, bool) { return "", false }})
+	c, _, err := config.Parse("test", []byte(yaml), config.Source{Dev: true, Env: func(string) (string, bool) { return "", false }})
 	if err != nil {
 		t.Fatal(err)
 	}
