@@ -28,6 +28,9 @@ type answer struct {
 	cancel   context.CancelCauseFunc
 	resp     *http.Response
 	callerUp bool // the caller has gone: what is left is for the ledger
+	try      try  // what brought it
+	broke    bool // the agent did not bring it to an end
+	over     bool // the try is ended
 
 	// Of a stream that is a call:
 	total     int64     // bytes passed on
@@ -95,12 +98,37 @@ func (a *answer) read(use func([]byte) error) error {
 			}
 		}
 		if errors.Is(err, io.EOF) {
+			a.landed() // before the caller hears of it
 			return nil
 		}
 		if err != nil {
+			a.broke = a.ctx.Err() == nil || context.Cause(a.ctx) == errIdle //nolint:errorlint // causes are set as they are
+			a.landed()
 			return transportError(a.ctx, err)
 		}
 	}
+}
+
+// landed ends the try that brought the answer, once: the agent has nothing more
+// to do for it.
+func (a *answer) landed() {
+	if !a.over {
+		a.over = true
+		a.gateway.endTry(a.ctx, a.exchange, a.try, a.verdict())
+	}
+}
+
+// verdict says what the answer tells of the URL it came from (G13): that it is
+// no good when a server in front of it says so, or when it broke off. Status 500
+// may be the request's fault as well as the URL's.
+func (a *answer) verdict() verdict {
+	switch status := a.resp.StatusCode; {
+	case a.broke, status < http.StatusOK, status >= http.StatusBadGateway && status <= http.StatusGatewayTimeout:
+		return bad
+	case status >= http.StatusInternalServerError, a.ctx.Err() != nil && context.Cause(a.ctx) != errEnded: //nolint:errorlint // as above
+		return unknown
+	}
+	return good
 }
 
 // kept returns the headers of the agent's answer that go on to the caller and
@@ -306,5 +334,6 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	}
 	x.record.State, x.record.Cost, x.record.Usage = agentbus.CallSettled, cost, u
 	x.flight.change(func() { x.flight.call.State, x.flight.call.Cost, x.flight.call.Usage = agentbus.CallSettled, cost, u })
+	a.gateway.flights.leave(x.flight)
 	return nil
 }

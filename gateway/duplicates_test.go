@@ -289,6 +289,25 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
+// TestFinishedIsNotInFlight: G23, a call is over once it is settled: its
+// duplicate neither waits for a first caller who does not read, nor is it told
+// that it attached.
+func TestFinishedIsNotInFlight(t *testing.T) {
+	t.Parallel()
+	large := strings.Replace(completion, "hi", strings.Repeat("much ", 3<<20), 1)
+	a := newAgent(t, "critic", answerWith(http.StatusOK, large))
+	b := newBus(t, nil, a)
+	slow, err := b.open(http.MethodPost, chatRoute, ask("critic"), append(turn("r", "t"), asAlice)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = slow.Body.Close() }()
+	got := b.call("critic", turn("r", "t")...)
+	if how := got.header.Get("X-Agentbus-Replay"); how != "hit" || got.body != large {
+		t.Errorf("x-agentbus-replay: %q, and %d bytes of %d", how, len(got.body), len(large))
+	}
+}
+
 // TestAttachMidStream: G22, who attaches to a stream receives the frames so far
 // and then the live ones.
 func TestAttachMidStream(t *testing.T) {

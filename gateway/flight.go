@@ -13,6 +13,7 @@ import (
 // its own caller reads; bytes that end the answer are published when they are
 // durable.
 type flight struct {
+	key    agentbus.Digest
 	digest agentbus.Digest
 	cancel context.CancelCauseFunc // ends the execution; nil before it began. Guarded by flights.mu
 
@@ -94,16 +95,20 @@ func (fs *flights) join(key, digest agentbus.Digest) (f *flight, leads bool) {
 	if f, ok := fs.byKey[key]; ok {
 		return f, false
 	}
-	f = &flight{digest: digest}
+	f = &flight{key: key, digest: digest}
 	fs.byKey[key] = f
 	return f, true
 }
 
-// leave ends the flight of key, which the caller leads.
-func (fs *flights) leave(key agentbus.Digest) {
+// leave takes f off its key, as soon as the ledger knows how it ended: who comes
+// from now on asks the ledger, which has the answer or a free key. Leaving twice
+// does nothing.
+func (fs *flights) leave(f *flight) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	delete(fs.byKey, key)
+	if fs.byKey[f.key] == f {
+		delete(fs.byKey, f.key)
+	}
 }
 
 func (fs *flights) began(f *flight, cancel context.CancelCauseFunc) {

@@ -130,6 +130,45 @@ func TestCallerLeavesNoDetaching(t *testing.T) {
 	})
 }
 
+// TestCallerLeavesAttachedAgent: G14, an agent with detaching off is told when
+// its caller leaves, and its call is voided; another of the same bus is not.
+func TestCallerLeavesAttachedAgent(t *testing.T) {
+	t.Parallel()
+	release, told := make(chan struct{}), make(chan string, 2)
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+			answerWith(http.StatusOK, completion)(w, r)
+		case <-r.Context().Done():
+			told <- r.Header.Get("x-tangle-runid")
+		}
+	}
+	attached, detached := newAgent(t, "attached", serve), newAgent(t, "detached", serve)
+	attached.NoDetach = true
+	b := newBus(t, nil, attached, detached)
+	for _, a := range []*agent{detached, attached} {
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { left <- b.leaving(ctx, ask(a.Name), turn(a.Name, "t")...) }()
+		a.next(t)
+		leave()
+		if err := <-left; err == nil {
+			t.Error("the caller that left was answered")
+		}
+	}
+	if got := <-told; got != "attached" {
+		t.Errorf("the call of %s was cut", got)
+	}
+	if r := b.one("attached", agentbus.CallVoided); r.Cost != 0 {
+		t.Errorf("recorded as %+v", r)
+	}
+	if got := attached.Upstreams()[0].Failures; got != 0 {
+		t.Errorf("G13: the leaving of a caller counts %d times as the agent's failure", got)
+	}
+	close(release)
+	b.one("detached", agentbus.CallSettled)
+}
+
 // TestDetachedAreBounded: G14, as many calls as configured go on without their
 // caller; one more is cut.
 func TestDetachedAreBounded(t *testing.T) {

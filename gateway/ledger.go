@@ -72,7 +72,7 @@ func (g *Gateway) lead(w http.ResponseWriter, r *http.Request, x *exchange, next
 			err = x.failed
 		}
 		x.leads = nil
-		g.flights.leave(x.want.Key)
+		g.flights.leave(f)
 		f.end(err)
 	}()
 	x.leads = f
@@ -118,6 +118,7 @@ func (g *Gateway) known(w http.ResponseWriter, x *exchange, got agentbus.Reserve
 		return false
 	case agentbus.OutcomeSettled:
 		f.change(func() { f.status, f.header, f.body = got.Reply.Status, got.Reply.Header, got.Reply.Body })
+		g.flights.leave(f)
 		x.replayHead(w, got.Call, "hit", got.Reply.Status, got.Reply.Header)
 		faults.At(faults.ReplayAmid)
 		_ = g.send(w, got.Reply.Body) // a caller that left may ask again
@@ -242,6 +243,9 @@ func (g *Gateway) attach(w http.ResponseWriter, r *http.Request, x *exchange, f 
 		case v.err != nil, v.over, v.ended:
 			x.ownIDs(v.call)
 			x.refuse(w, cmp.Or(v.err, error(errReplyExpired)))
+			if v.call.ID != 0 { // the record of the call tells what failed; policy refused nothing here
+				x.record.State = v.call.State
+			}
 			return false
 		}
 		select {

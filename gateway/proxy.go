@@ -1,17 +1,14 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/textproto"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -31,14 +28,17 @@ func (g *Gateway) proxy(http.Handler) http.Handler {
 		x := exchangeOf(r)
 		ctx, cancel, release := g.callContext(r, x)
 		defer release()
-		resp, err := g.roundTrip(ctx, x, r) //nolint:contextcheck // a call outlives its caller (G14)
+		resp, t, err := g.roundTrip(ctx, x, r) //nolint:contextcheck // a call outlives its caller (G14)
 		if err != nil {
 			g.fail(w, r, x, transportError(ctx, err)) //nolint:contextcheck // as above
 			return
 		}
 		faults.At(faults.AgentAnswered)
-		defer func() { _ = resp.Body.Close() }()
-		a := &answer{gateway: g, exchange: x, w: w, r: r, ctx: ctx, cancel: cancel, resp: resp}
+		a := &answer{gateway: g, exchange: x, w: w, r: r, ctx: ctx, cancel: cancel, resp: resp, try: t}
+		defer func() {
+			_ = resp.Body.Close()
+			a.landed()
+		}()
 		a.pass() //nolint:contextcheck // as above
 	})
 }
@@ -55,7 +55,7 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 	g.flights.began(x.flight, cancel)
 	deadline := time.AfterFunc(g.cfg.CallTimeout, func() { cancel(errTooLong) })
 	stop := context.AfterFunc(r.Context(), func() { // ends with ctx at the latest, which release ends
-		if x.inProcess != nil { // a driver of this bus aborts what it began, and waits for it
+		if x.inProcess != nil || x.target.NoDetach { // a driver of this bus aborts what it began, and waits for it
 			cancel(errCallerLeft)
 			return
 		}
@@ -80,40 +80,6 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 	}
 }
 
-// roundTrip sends the request. A connection that turned out to be closed before
-// any of the body was read from us is tried once more: the agent cannot have
-// executed it (G13). A request without a body tells nothing of that.
-func (g *Gateway) roundTrip(ctx context.Context, x *exchange, r *http.Request) (*http.Response, error) {
-	for again := false; ; again = true {
-		body := &upload{r: bytes.NewReader(x.bodyOut())}
-		resp, err := x.target.Transport.RoundTrip(g.outbound(ctx, x, r, body))
-		if err == nil || again || body.read.Load() || body.r.Size() == 0 || ctx.Err() != nil {
-			return resp, err
-		}
-	}
-}
-
-// An upload is a request body that tells whether any of it was asked for. It is
-// no *bytes.Reader, so the transport cannot rewind it and send it twice (G11).
-type upload struct {
-	r    *bytes.Reader
-	read atomic.Bool
-}
-
-func (u *upload) Read(p []byte) (int, error) {
-	u.read.Store(true)
-	return u.r.Read(p)
-}
-
-// WriteTo spares the transport a buffer.
-func (u *upload) WriteTo(w io.Writer) (int64, error) {
-	u.read.Store(true)
-	return u.r.WriteTo(w)
-}
-
-// Close does nothing: the bytes are the exchange's.
-func (u *upload) Close() error { return nil }
-
 func (x *exchange) bodyOut() []byte {
 	if t, ok := x.target, x.dialect != dialectOther; ok && t.Model != "" {
 		return x.peek.withModel(x.body, t.Model)
@@ -124,8 +90,8 @@ func (x *exchange) bodyOut() []byte {
 // outbound is the request to the agent: the bytes as they came, hop-by-hop
 // headers removed (G12), the lineage of the next hop written from what was
 // parsed (P6, P8), the agent's own credential or none (P22).
-func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, body *upload) *http.Request {
-	u := x.target.at(x.path, r.URL.RawQuery)
+func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to *upstream, body *upload) *http.Request {
+	u := to.at(x.path, r.URL.RawQuery)
 	h := make(http.Header, len(r.Header)+8)
 	copyEndToEnd(h, r.Header)
 	for name := range h {
@@ -275,4 +241,5 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 	if err != nil { // the key frees itself when this process is gone, or with the next attempt
 		g.log.LogAttrs(ctx, slog.LevelError, "attempt not voided", slog.String("request_id", x.requestID), slog.Any("error", err))
 	}
+	g.flights.leave(x.flight)
 }

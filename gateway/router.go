@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/agentbus/agentbus"
 )
@@ -24,7 +26,17 @@ type Router interface {
 type Target struct {
 	Name string
 	Kind string   // for people: openai, builtin, conversation
-	URL  *url.URL // base of its API, such as http://127.0.0.1:9001/v1
+	URL  *url.URL // base of its API, such as http://127.0.0.1:9001/v1; nil with URLs
+	// URLs are the bases of an agent that is reached at several, in place of URL.
+	// Each call goes to the one that has the least to do (G13).
+	URLs []*url.URL
+	// Affinity sends all calls of one conversation of one payer to the same of
+	// URLs, for as long as that one answers (G13).
+	Affinity bool
+	Eject    Eject // when one of URLs is left out
+	// NoDetach ends a call when its caller leaves, whatever Config.DetachMax says
+	// (G14).
+	NoDetach bool
 	// Model replaces the caller's model in chat completions and responses; "":
 	// the caller's is passed on.
 	Model string
@@ -41,12 +53,23 @@ type Target struct {
 	Transport http.RoundTripper
 	// Local says that the agent lives in this process: nothing crosses a wire.
 	Local bool
+
+	now  func() time.Time     // nil: time.Now; tests set it
+	pool atomic.Pointer[pool] // of URL or URLs; made at the first use, or by Table.Inherit
 }
 
 // plaintext reports whether a credential for t would cross a network in the
-// clear without the operator having allowed it (P24).
+// clear, to whichever of its URLs, without the operator having allowed it (P24).
 func (t *Target) plaintext() bool {
-	return !t.Local && !t.AllowPlaintext && t.URL.Scheme != "https" && !loopback(t.URL.Hostname())
+	if t.Local || t.AllowPlaintext {
+		return false
+	}
+	for _, u := range t.upstreams().list {
+		if u.base.Scheme != "https" && !loopback(u.base.Hostname()) {
+			return true
+		}
+	}
+	return false
 }
 
 func loopback(host string) bool {
@@ -54,23 +77,6 @@ func loopback(host string) bool {
 		return ip.IsLoopback()
 	}
 	return strings.EqualFold(host, "localhost")
-}
-
-// at returns the URL of path below the agent's base. A path that repeats the
-// path of the base is taken from the host's root, so that both
-// /agents/x/chat/completions and /agents/x/v1/chat/completions reach an agent
-// at http://host/v1.
-func (t *Target) at(path, rawQuery string) *url.URL {
-	u := *t.URL
-	base := strings.TrimSuffix(u.EscapedPath(), "/")
-	if path != base && !strings.HasPrefix(path, base+"/") {
-		path = base + path
-	}
-	if decoded, err := url.PathUnescape(path); err == nil {
-		u.Path, u.RawPath = decoded, path
-	}
-	u.RawQuery = rawQuery
-	return &u
 }
 
 // A Table is a fixed set of agents.

@@ -23,7 +23,8 @@ await new Promise((resolve, reject) => {
 
 export const userKey = "user-key-of-the-tests";
 export const agentKey = "own-key-of-the-agent";
-const env = { PATH: process.env.PATH, HOME: folder, USER_KEY: userKey, AGENT_KEY: agentKey };
+export const swarmKey = "key-of-the-agents"; // which may forward the credential of others
+const env = { PATH: process.env.PATH, HOME: folder, USER_KEY: userKey, AGENT_KEY: agentKey, SWARM_KEY: swarmKey };
 
 // agentbus runs the program to its end.
 export function agentbus(bus, args, more = {}) {

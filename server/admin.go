@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin"
+	"github.com/agentbus/agentbus/gateway"
 )
 
 // AdminHandler returns the admin listener's surface, for programs that bring
@@ -144,9 +145,25 @@ func (d directory) Agents() []admin.Agent {
 			}
 		}
 		if !t.Local {
-			a.URLs = []admin.URL{{URL: t.URL.String(), Health: admin.HealthGood}}
+			a.URLs = urls(t)
 		}
 		agents = append(agents, a)
 	}
 	return agents
+}
+
+// urls returns how each URL of an agent does (G13).
+func urls(t *gateway.Target) []admin.URL {
+	var all []admin.URL
+	for _, u := range t.Upstreams() {
+		health := admin.HealthGood
+		switch {
+		case u.Probing || !u.EjectedUntil.IsZero() && !time.Now().Before(u.EjectedUntil): // the next call finds out
+			health = admin.HealthProbing
+		case !u.EjectedUntil.IsZero():
+			health = admin.HealthEjected
+		}
+		all = append(all, admin.URL{URL: u.URL, Health: health, InFlight: u.InFlight, Failures: u.Failures, Ejected: u.EjectedUntil.UTC()})
+	}
+	return all
 }

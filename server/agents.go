@@ -43,14 +43,13 @@ func (s *Server) target(name string, a config.Agent) (*gateway.Target, error) {
 		Name: name, Kind: string(a.Kind), Model: a.Model, Authorization: a.Authorization,
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
 		Header: headers(a.Headers), Transport: s.agents, UsageCost: a.UsageCost,
+		Affinity: a.Affinity == config.AffinityConversation, Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
 	}
 	if a.Price != nil {
 		t.Price = agentbus.Price(*a.Price)
 	}
 	if a.Kind == config.KindOpenAI {
-		var err error
-		t.URL, err = url.Parse(a.URL)
-		return t, err
+		return t, reach(t, a)
 	}
 	b, err := s.local(name, a)
 	if err != nil {
@@ -60,6 +59,22 @@ func (s *Server) target(name string, a config.Agent) (*gateway.Target, error) {
 	t.Local, t.Transport = true, httpx.Memory(h)
 	t.URL, err = url.Parse(memoryURL)
 	return t, err
+}
+
+// reach tells t where the agent is.
+func reach(t *gateway.Target, a config.Agent) (err error) {
+	if len(a.URLs) == 0 {
+		t.URL, err = url.Parse(a.URL)
+		return err
+	}
+	for _, text := range a.URLs {
+		u, err := url.Parse(text)
+		if err != nil {
+			return err
+		}
+		t.URLs = append(t.URLs, u)
+	}
+	return nil
 }
 
 // local builds an agent that lives in this process.

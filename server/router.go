@@ -38,11 +38,12 @@ func (r *roster) add(name string, build func() (*gateway.Target, error)) error {
 	defer r.mu.Unlock()
 	for _, known := range r.targets {
 		if known.Name == name {
-			if *known.URL == *t.URL && known.Model == t.Model {
+			at := known.Upstreams()
+			if len(at) == 1 && at[0].URL == t.URL.String() && known.Model == t.Model {
 				return nil
 			}
 			return &agentbus.Error{
-				Code: agentbus.CodeInvalidRequest, Message: "there is an agent " + name + " already, at " + known.URL.String(),
+				Code: agentbus.CodeInvalidRequest, Message: "there is an agent " + name + " already, at " + at[0].URL,
 				Explain: &agentbus.Explain{Next: "give this one another --name"},
 			}
 		}

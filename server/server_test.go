@@ -294,6 +294,31 @@ func ask(client *http.Client, url string) error {
 	return nil
 }
 
+// TestSeveralURLs: G13, a configured agent is called at those of its URLs that
+// answer, and a conversation stays with the one it began with.
+func TestSeveralURLs(t *testing.T) {
+	t.Parallel()
+	down := newAgent(t, "down")
+	down.Close()
+	one, two := newAgent(t, "one"), newAgent(t, "two")
+	s := open(t, fmt.Sprintf(`
+agents:
+  spread: {kind: openai, urls: [%[1]q, %[2]q, %[3]q], eject: {failures: 1, for: 1h, at_most: 1h}}
+  bound:  {kind: openai, urls: [%[1]q, %[2]q, %[3]q], affinity: conversation}
+conversations:
+  both:  {participants: [{agent: spread}, {agent: spread, slug: again}], max_turns: 8}
+  stays: {participants: [{agent: bound}, {agent: bound, slug: again}], max_turns: 8}
+`, down.URL+"/v1", one.URL+"/v1", two.URL+"/v1"))
+	converse(t, s, server.Start{Conversation: "both", Seed: "go"})
+	if a, b := len(one.headers()), len(two.headers()); a != 4 || b != 4 {
+		t.Errorf("8 calls were spread as %d and %d", a, b)
+	}
+	converse(t, s, server.Start{Conversation: "stays", Seed: "go"})
+	if a, b := len(one.headers())-4, len(two.headers())-4; a+b != 8 || a*b != 0 {
+		t.Errorf("one conversation went %d times to one URL, and %d to another", a, b)
+	}
+}
+
 // TestUsageCost: G26, what an agent says it cost is charged only where the
 // configuration says so.
 func TestUsageCost(t *testing.T) {

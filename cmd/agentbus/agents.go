@@ -79,8 +79,12 @@ func configured(c *config.Config) []listedAgent {
 	for _, name := range slices.Sorted(maps.Keys(c.Agents)) {
 		a := c.Agents[name]
 		l := listedAgent{Agent: admin.Agent{Name: name, Kind: string(a.Kind), Model: a.Model, Aliases: append([]string{}, a.Aliases...), URLs: []admin.URL{}}}
+		places := a.URLs
 		if a.URL != "" {
-			l.URLs = append(l.URLs, admin.URL{URL: a.URL})
+			places = []string{a.URL}
+		}
+		for _, at := range places {
+			l.URLs = append(l.URLs, admin.URL{URL: at})
 		}
 		if a.Price != nil {
 			p := agentbus.Price(*a.Price)
@@ -103,9 +107,12 @@ func (l *listedAgent) rows() [][]string {
 	}
 	var rows [][]string
 	for i, u := range l.URLs {
-		row := []string{"", "", u.URL, dash(string(u.Health)), strconv.Itoa(u.InFlight), ""}
+		row := []string{"", "", u.URL, dash(string(u.Health)), busy, ""}
+		if len(l.URLs) > 1 && l.InFlight != nil {
+			row[4] = strconv.Itoa(u.InFlight)
+		}
 		if i == 0 {
-			row[0], row[1], row[4], row[5] = l.Name, l.Kind, busy, price(l.Price)
+			row[0], row[1], row[5] = l.Name, l.Kind, price(l.Price)
 		}
 		rows = append(rows, row)
 	}

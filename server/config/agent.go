@@ -1,6 +1,10 @@
 package config
 
-import "github.com/agentbus/agentbus"
+import (
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
 
 // A Kind says how an agent is reached (G2).
 type Kind string
@@ -20,7 +24,10 @@ type Agent struct {
 	Kind    Kind     `yaml:"kind" required:"true" enum:"openai|builtin|conversation" doc:"openai (an OpenAI-compatible URL), builtin (offline, for trying and testing) or conversation."`
 	Aliases []string `yaml:"aliases" pattern:"^[!#-+\\x2d-~]{1,200}$" doc:"Other names a caller may use for it as model."`
 
-	URL            string                         `yaml:"url" example:"http://127.0.0.1:9001/v1" for:"openai" required:"true" pattern:"^https?://[^?#@]+$" doc:"Base URL, such as http://127.0.0.1:9001/v1."`
+	URL            string                         `yaml:"url" example:"http://127.0.0.1:9001/v1" for:"openai" required:"true" or:"urls" pattern:"^https?://[^?#@]+$" doc:"Base URL, such as http://127.0.0.1:9001/v1."`
+	URLs           []string                       `yaml:"urls" for:"openai" min:"1" max:"32" pattern:"^https?://[^?#@]+$" doc:"Several base URLs in place of url: each call goes to the one with the fewest in flight (G13)."`
+	Affinity       AgentAffinity                  `yaml:"affinity" for:"openai" enum:"conversation" doc:"conversation: the calls of one conversation of one payer go to the same of urls for as long as it answers (G13). Empty: to any."`
+	Eject          Eject                          `yaml:"eject" for:"openai" doc:"When one of urls is left out (G13)."`
 	Model          string                         `yaml:"model" for:"openai" doc:"The agent's own name of its model. Empty: the caller's is passed on."`
 	APIKeyEnv      string                         `yaml:"api_key_env" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" for:"openai" doc:"Environment variable that holds the agent's API key."`
 	APIKeyFile     string                         `yaml:"api_key_file" for:"openai" doc:"File that holds the agent's API key, on one line."`
@@ -31,6 +38,7 @@ type Agent struct {
 	Builtin      string `yaml:"builtin" for:"builtin" required:"true" enum:"echo|eliza|loop|flaky|slow" doc:"echo, eliza, loop (calls itself), flaky or slow."`
 	Conversation string `yaml:"conversation" example:"NAME" for:"conversation" required:"true" doc:"Name of the conversation that answers."`
 
+	Detach     AgentDetach      `yaml:"detach" default:"on" enum:"on|off" doc:"off: a call ends when its caller leaves, whatever the section detach says (G14)."`
 	Price      *Price           `yaml:"price" doc:"What a call costs the payer. Absent: nothing is known of its price."`
 	UsageCost  bool             `yaml:"usage_cost" doc:"Charge what the agent reports as usage.cost, in place of price (G26)."`
 	MaxCostUSD *agentbus.Micros `yaml:"max_cost_usd" doc:"The most one call can cost, in USD: what is reserved for it before it is made (G27)."`
@@ -39,16 +47,13 @@ type Agent struct {
 	// APIKeyEnv or APIKeyFile; none when the agent has no key.
 	Authorization agentbus.Credential `yaml:"-"`
 
-	_ later `yaml:"urls" doc:"Several URLs of one agent."`
 	_ later `yaml:"address" doc:"Address of an a2a agent."`
 	_ later `yaml:"command" doc:"Program of an exec agent."`
 	_ later `yaml:"input" doc:"How an exec agent is given its prompt."`
 	_ later `yaml:"output" doc:"How an exec agent's output is read."`
 	_ later `yaml:"forward_authorization_env" doc:"Variable that hands an exec agent the user's credential."`
-	_ later `yaml:"affinity" doc:"Same worker for one conversation."`
 	_ later `yaml:"concurrency" doc:"Calls of this agent at once."`
 	_ later `yaml:"timeout" doc:"Deadline of a turn of an exec agent."`
-	_ later `yaml:"detach" doc:"off: a call ends when its caller leaves."`
 	_ later `yaml:"default_version" doc:"A2A version of callers that name none."`
 	_ later `yaml:"dedupe" doc:"A2A deduplication by message id."`
 	_ later `yaml:"isolate_sessions" doc:"A fresh A2A context for each call."`
@@ -65,6 +70,26 @@ type AgentAuth string
 
 // AuthPassthrough hands the agent the caller's own Authorization (P22).
 const AuthPassthrough AgentAuth = "passthrough"
+
+// AgentAffinity is what binds calls to one of several URLs.
+type AgentAffinity string
+
+// AffinityConversation binds the calls of one conversation of one payer (G13).
+const AffinityConversation AgentAffinity = "conversation"
+
+// AgentDetach says whether calls go on without their caller (G14).
+type AgentDetach string
+
+// DetachOff ends a call when its caller leaves.
+const DetachOff AgentDetach = "off"
+
+// Eject says when one of several URLs is left out, and for how long (G13). It
+// has the fields of the gateway's Eject and converts to it.
+type Eject struct {
+	Failures int           `yaml:"failures" default:"5" min:"1" max:"1000000" doc:"Failures in a row after which a URL is left out: no connection, no answer in time, one that breaks off, 502, 503 and 504."`
+	For      time.Duration `yaml:"for" default:"10s" min:"1ms" max:"24h" doc:"How long the first time; then one request finds out, and it is twice as long each time the URL is still bad."`
+	AtMost   time.Duration `yaml:"at_most" default:"2m" min:"1ms" max:"24h" doc:"The longest a URL is left out at a time."`
+}
 
 // A Price says what one call costs. It has the fields of [agentbus.Price] and
 // converts to it.

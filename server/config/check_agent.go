@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agentbus/agentbus"
@@ -69,7 +70,12 @@ func (l *loader) agent(a *Agent, path string) {
 	v := reflect.ValueOf(a).Elem()
 	for _, f := range fieldsOf(v.Type()) {
 		_, set := l.c.origins[join(path, f.name)]
+		_, other := l.c.origins[join(path, f.or)]
 		switch {
+		case f.or != "" && other && f.belongs(a.Kind):
+			if set {
+				l.fault(join(path, f.or), "it stands in place of "+f.name+", and both are there", "keep one of the two")
+			}
 		case f.later:
 		case set && !f.belongs(a.Kind):
 			l.fault(join(path, f.name), "the key belongs to agents of kind "+oneOf(f.kinds)+", and this is one of kind "+string(a.Kind), "remove it, or change kind")
@@ -99,13 +105,46 @@ func (l *loader) openai(a *Agent, path string) {
 	for name := range a.Headers {
 		l.header(join(join(path, "headers"), name), name)
 	}
-	if a.URL == "" {
-		return
+	l.upstreams(a, path)
+}
+
+// maxURLs is the most URLs that one agent may have.
+const maxURLs = 32
+
+// upstreams checks where an agent is reached (G13).
+func (l *loader) upstreams(a *Agent, path string) {
+	if a.URL != "" {
+		l.upstream(a, join(path, "url"), a.URL)
 	}
-	u, ok := l.httpURL(join(path, "url"), a.URL)
+	urls, first := join(path, "urls"), map[string]int{}
+	for i, text := range a.URLs {
+		p := item(urls, i)
+		if l.faulty(p) || !l.upstream(a, p, text) {
+			continue
+		}
+		bare := strings.TrimSuffix(text, "/")
+		if at, twice := first[bare]; twice {
+			l.fault(p, "the URL is that of "+item(urls, at)+" too", "remove one of them")
+			continue
+		}
+		first[bare] = i
+	}
+	if _, set := l.c.origins[urls]; set && !l.faulty(urls) && (len(a.URLs) == 0 || len(a.URLs) > maxURLs) {
+		l.fault(urls, "an agent has 1 to "+strconv.Itoa(maxURLs)+" URLs", "write that many, or url: and the only one")
+	}
+	if a.Eject.AtMost < a.Eject.For && !l.faulty(join(path, "eject.at_most")) {
+		l.fault(join(path, "eject.at_most"), "it is less than eject.for, "+FormatDuration(a.Eject.For), "write as much or more")
+	}
+}
+
+// upstream checks one URL of an agent, and warns of one over which no
+// credential will be sent.
+func (l *loader) upstream(a *Agent, path, text string) bool {
+	u, ok := l.httpURL(path, text)
 	if ok && u.Scheme == "http" && !loopback(u.Hostname()) && !a.AllowPlaintext {
-		l.warn(join(path, "url"), "calls that carry a credential will be refused: it would cross the network in plain text (P24)", "use https, or set allow_plaintext: true on the agent")
+		l.warn(path, "calls that carry a credential will be refused: it would cross the network in plain text (P24)", "use https, or set allow_plaintext: true on the agent")
 	}
+	return ok
 }
 
 // header checks one configured header. Those of the protocol cannot be

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -49,6 +50,13 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"alias with a comma", "agents: {a: {kind: builtin, builtin: echo, aliases: ['x,y']}}", []string{"agents.a.aliases[0]: this is not an alias; use 1 to 200 visible ASCII characters without comma and double quote"}},
 
 		{"openai without url", "agents: {a: {kind: openai}}", []string{"agents.a.url: an agent of kind openai needs this key; add url: http://127.0.0.1:9001/v1"}},
+		{"url and urls", "agents: {a: {kind: openai, url: 'http://127.0.0.1/', urls: ['http://127.0.0.1/']}}", []string{"agents.a.urls: it stands in place of url, and both are there; keep one of the two"}},
+		{"no urls", "agents: {a: {kind: openai, urls: []}}", []string{"agents.a.urls: an agent has 1 to 32 URLs; write that many, or url: and the only one"}},
+		{"too many urls", "agents: {a: {kind: openai, urls: [" + manyURLs(33) + "]}}", []string{"agents.a.urls: an agent has 1 to 32 URLs; write that many, or url: and the only one"}},
+		{"one url twice", "agents: {a: {kind: openai, urls: ['http://127.0.0.1/v1', 'http://127.0.0.1/v1/']}}", []string{"agents.a.urls[1]: the URL is that of agents.a.urls[0] too; remove one of them"}},
+		{"password in urls", "agents: {a: {kind: openai, urls: ['http://127.0.0.1/v1', 'http://u:canary@h/']}}", []string{"agents.a.urls[1]: the URL holds a user or password; remove it; an agent's key comes by api_key_env or api_key_file"}},
+		{"urls of another kind", "agents: {a: {kind: builtin, builtin: echo, urls: ['http://h/']}}", []string{"agents.a.urls: the key belongs to agents of kind openai, and this is one of kind builtin; remove it, or change kind"}},
+		{"ejected for longer than at most", "agents: {a: {kind: openai, url: 'http://127.0.0.1/', eject: {for: 5m}}}", []string{"agents.a.eject.at_most: it is less than eject.for, 5m; write as much or more"}},
 		{"builtin without builtin", "agents: {a: {kind: builtin}}", []string{"agents.a.builtin: an agent of kind builtin needs this key; add builtin: echo, eliza, loop, flaky or slow"}},
 		{"key of another kind", "agents: {a: {kind: builtin, builtin: echo, url: 'http://h/'}}", []string{"agents.a.url: the key belongs to agents of kind openai, and this is one of kind builtin; remove it, or change kind"}},
 		{"ftp", "agents: {a: {kind: openai, url: 'ftp://h/'}}", []string{"agents.a.url: the URL is not http or https; write it as http://host:port/path or https://host/path"}},
@@ -91,6 +99,14 @@ conversations: {c: {participants: [{agent: a}, {agent: q}]}, d: {participants: [
 			}
 		})
 	}
+}
+
+func manyURLs(n int) string {
+	urls := make([]string, n)
+	for i := range urls {
+		urls[i] = "'http://127.0.0.1:" + strconv.Itoa(9000+i) + "'"
+	}
+	return strings.Join(urls, ", ")
 }
 
 func TestK6ProtocolHeadersCannotBeConfigured(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 //	enum      the values it may have, separated by |
 //	min, max  bounds, both included
 //	required  "true": there is no default
+//	or        the key that may stand in its place; exactly one of the two does
 //	pattern   the form of a text, for the schema; the loader says more when it checks it
 //	keys      the form of the keys of a table, likewise
 //	for       the kinds of agent it belongs to, separated by |

@@ -164,7 +164,7 @@ conversations:
 	}
 	want := []string{
 		"auth", "budgets", "telemetry", "chain", "lineage", "resolver", "a2a", "tools", "escalation",
-		"agents.a.concurrency", "agents.a.detach", "agents.a.idempotent", "agents.b.kagent",
+		"agents.a.concurrency", "agents.a.idempotent", "agents.b.kagent",
 		"conversations.c.participants[0].call_policy", "conversations.c.on_halt",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -43,6 +43,13 @@ var exampleText = map[string]string{
 #    headers: {x-team: search}
 #    price: {input: 0.15, cached: 0.075, output: 0.60, call: 0} # USD per million tokens, and per call
 #    max_cost_usd: 0.05                               # the most one call can cost
+#    detach: off                                      # its calls end when their caller leaves
+  # One that runs several times: each call goes to the one with the least to do.
+#  translator:
+#    kind: openai
+#    urls: [http://127.0.0.1:9002/v1, http://127.0.0.1:9003/v1]
+#    affinity: conversation                           # a conversation stays with one of them
+#    eject: {failures: 5, for: 10s, at_most: 2m}      # when one of them is left out
 `,
 	"conversations": `conversations:
   chat:

@@ -53,19 +53,25 @@ func sectionSchema(t reflect.Type) object {
 func kindRules(t reflect.Type) []object {
 	var rules []object
 	for _, kind := range []Kind{KindOpenAI, KindBuiltin, KindConversation} {
-		forbidden, required := object{}, []string{}
+		forbidden, required, either := object{}, []string{}, []object{}
 		for _, f := range fieldsOf(t) {
 			switch {
 			case f.kinds == nil:
 			case !f.belongs(kind):
 				forbidden[f.name] = false
+			case f.or != "":
+				either = append(either, object{"oneOf": []object{{"required": []string{f.name}}, {"required": []string{f.or}}}})
 			case f.required:
 				required = append(required, f.name)
 			}
 		}
+		then := object{"properties": forbidden, "required": required}
+		if len(either) > 0 {
+			then["allOf"] = either
+		}
 		rules = append(rules, object{
 			"if":   object{"properties": object{"kind": object{"const": string(kind)}}, "required": []string{"kind"}},
-			"then": object{"properties": forbidden, "required": required},
+			"then": then,
 		})
 	}
 	return rules
@@ -107,11 +113,14 @@ func (f field) typeSchema(t reflect.Type) object {
 		t = t.Elem()
 	case t.Kind() == reflect.Slice:
 		s := object{"type": []string{"array", "null"}, "items": field{pattern: f.pattern}.typeSchema(t.Elem())}
-		if f.required {
+		if f.required || f.min != "" {
 			s["type"] = "array"
 		}
 		if f.min != "" {
 			s["minItems"] = json.Number(f.min)
+		}
+		if f.max != "" {
+			s["maxItems"] = json.Number(f.max)
 		}
 		return s
 	case t.Kind() == reflect.Map:
