@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/server"
@@ -75,6 +78,39 @@ func TestAdminOfABus(t *testing.T) {
 	_, local := asAdmin(t, "secret-of-ops", http.MethodGet, url+"/agents/e")
 	if fmt.Sprint(local["aliases"], local["urls"], local["price"]) != "[x] [] <nil>" {
 		t.Errorf("agent: %v", local)
+	}
+}
+
+// G13: a URL that was left out shows, and how often it failed.
+func TestAdminShowsAnEjectedURL(t *testing.T) {
+	t.Parallel()
+	good, gone := newAgent(t, "good"), httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	s := open(t, withAdmin+fmt.Sprintf("agents: {a: {kind: openai, urls: [%q, %q], eject: {failures: 1, for: 1h, at_most: 1h}}}\n", gone.URL+"/v1", good.URL+"/v1"))
+	public := httptest.NewServer(s.Handler())
+	t.Cleanup(public.Close)
+	for range 2 { // each URL is chosen once
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, public.URL+"/v1/chat/completions", strings.NewReader(`{"model":"a","messages":[{"role":"user","content":"x"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer user-secret")
+		resp, err := public.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	_, agent := asAdmin(t, "secret-of-ops", http.MethodGet, operated(t, s)+"/admin/v1/agents/a")
+	var health []any
+	places, _ := agent["urls"].([]any)
+	for _, place := range places {
+		u, _ := place.(map[string]any)
+		health = append(health, u["health"], u["failures"])
+	}
+	if diff := cmp.Diff([]any{"ejected", 1.0, "good", 0.0}, health); diff != "" {
+		t.Errorf("health (-want +got):\n%s", diff)
 	}
 }
 
