@@ -13,40 +13,41 @@ type Code string
 // The codes of the bus. A refusal says that policy said no; a failure, that
 // something broke. [Code.Status] and [Code.Retryable] read their table.
 const (
-	CodeInvalidRequest     Code = "invalid_request"
-	CodeInvalidDepth       Code = "invalid_depth"
-	CodeInvalidLineage     Code = "invalid_lineage"
-	CodeDuplicateHeader    Code = "duplicate_header"
-	CodeUnauthenticated    Code = "unauthenticated"
-	CodePaymentRequired    Code = "payment_required"
-	CodeBudgetExceeded     Code = "budget_exceeded"
-	CodeInputRequired      Code = "input_required"
-	CodeForbidden          Code = "forbidden"
-	CodeUntrustedForwarder Code = "untrusted_forwarder"
-	CodeRunStopped         Code = "run_stopped"
-	CodeAgentNotFound      Code = "agent_not_found"
-	CodeRunNotFound        Code = "run_not_found"
-	CodeNotFound           Code = "not_found" // neither agent nor run: on admin routes
-	CodeReplyExpired       Code = "reply_expired"
-	CodeRequestTooLarge    Code = "request_too_large"
-	CodeUnsupportedVersion Code = "unsupported_version"
-	CodeUnsupportedContent Code = "unsupported_content"
-	CodeTurnMismatch       Code = "turn_mismatch"
-	CodeDepthExceeded      Code = "bridge_depth_exceeded"
-	CodeCycleRefused       Code = "cycle_refused"
-	CodeChainFinal         Code = "chain_final"
-	CodeRateLimited        Code = "rate_limited"
-	CodeOverloaded         Code = "overloaded"
-	CodeLeaseLost          Code = "lease_lost"
-	CodeRunConflict        Code = "run_conflict"
-	CodeOutcomeUnknown     Code = "outcome_unknown"
-	CodeStoreUnavailable   Code = "store_unavailable"
-	CodeDraining           Code = "draining"
-	CodeAgentUnavailable   Code = "agent_unavailable"
-	CodeCircuitOpen        Code = "circuit_open"
-	CodeAgentRedirected    Code = "agent_redirected"
-	CodeDeadlineExceeded   Code = "deadline_exceeded"
-	CodeInternal           Code = "internal"
+	CodeInvalidRequest      Code = "invalid_request"
+	CodeInvalidDepth        Code = "invalid_depth"
+	CodeInvalidLineage      Code = "invalid_lineage"
+	CodeDuplicateHeader     Code = "duplicate_header"
+	CodeUnauthenticated     Code = "unauthenticated"
+	CodePaymentRequired     Code = "payment_required"
+	CodeBudgetExceeded      Code = "budget_exceeded"
+	CodeInputRequired       Code = "input_required"
+	CodeForbidden           Code = "forbidden"
+	CodeUntrustedForwarder  Code = "untrusted_forwarder"
+	CodeRunStopped          Code = "run_stopped"
+	CodeAgentNotFound       Code = "agent_not_found"
+	CodeRunNotFound         Code = "run_not_found"
+	CodeNotFound            Code = "not_found" // neither agent nor run: on admin routes
+	CodeReplyExpired        Code = "reply_expired"
+	CodeRequestTooLarge     Code = "request_too_large"
+	CodeUnsupportedVersion  Code = "unsupported_version"
+	CodeUnsupportedContent  Code = "unsupported_content"
+	CodeTurnMismatch        Code = "turn_mismatch"
+	CodeDepthExceeded       Code = "bridge_depth_exceeded"
+	CodeCycleRefused        Code = "cycle_refused"
+	CodeChainFinal          Code = "chain_final"
+	CodeRateLimited         Code = "rate_limited"
+	CodeOverloaded          Code = "overloaded"
+	CodeLeaseLost           Code = "lease_lost"
+	CodeRunConflict         Code = "run_conflict"
+	CodeOutcomeUnknown      Code = "outcome_unknown"
+	CodeStoreUnavailable    Code = "store_unavailable"
+	CodeIdentityUnavailable Code = "identity_unavailable"
+	CodeDraining            Code = "draining"
+	CodeAgentUnavailable    Code = "agent_unavailable"
+	CodeCircuitOpen         Code = "circuit_open"
+	CodeAgentRedirected     Code = "agent_redirected"
+	CodeDeadlineExceeded    Code = "deadline_exceeded"
+	CodeInternal            Code = "internal"
 )
 
 // codes is the one table of codes (P11, section 3 of the protocol).
@@ -54,40 +55,41 @@ var codes = map[Code]struct {
 	status    int
 	retryable bool
 }{
-	CodeInvalidRequest:     {http.StatusBadRequest, false},
-	CodeInvalidDepth:       {http.StatusBadRequest, false},
-	CodeInvalidLineage:     {http.StatusBadRequest, false},
-	CodeDuplicateHeader:    {http.StatusBadRequest, false},
-	CodeUnauthenticated:    {http.StatusUnauthorized, false},
-	CodePaymentRequired:    {http.StatusPaymentRequired, false},
-	CodeBudgetExceeded:     {http.StatusPaymentRequired, false},
-	CodeInputRequired:      {http.StatusUnprocessableEntity, false},
-	CodeForbidden:          {http.StatusForbidden, false},
-	CodeUntrustedForwarder: {http.StatusForbidden, false},
-	CodeRunStopped:         {http.StatusForbidden, false},
-	CodeAgentNotFound:      {http.StatusNotFound, false},
-	CodeRunNotFound:        {http.StatusNotFound, false},
-	CodeNotFound:           {http.StatusNotFound, false},
-	CodeReplyExpired:       {http.StatusGone, false},
-	CodeRequestTooLarge:    {http.StatusRequestEntityTooLarge, false},
-	CodeUnsupportedVersion: {http.StatusBadRequest, false},
-	CodeUnsupportedContent: {http.StatusUnsupportedMediaType, false},
-	CodeTurnMismatch:       {http.StatusUnprocessableEntity, false},
-	CodeDepthExceeded:      {http.StatusTooManyRequests, false},
-	CodeCycleRefused:       {http.StatusTooManyRequests, false},
-	CodeChainFinal:         {http.StatusTooManyRequests, false},
-	CodeRateLimited:        {http.StatusTooManyRequests, true},
-	CodeOverloaded:         {http.StatusServiceUnavailable, true},
-	CodeLeaseLost:          {http.StatusConflict, false},
-	CodeRunConflict:        {http.StatusConflict, false},
-	CodeOutcomeUnknown:     {http.StatusConflict, false},
-	CodeStoreUnavailable:   {http.StatusServiceUnavailable, true},
-	CodeDraining:           {http.StatusServiceUnavailable, true},
-	CodeAgentUnavailable:   {http.StatusBadGateway, true},
-	CodeCircuitOpen:        {http.StatusServiceUnavailable, true},
-	CodeAgentRedirected:    {http.StatusBadGateway, false},
-	CodeDeadlineExceeded:   {http.StatusGatewayTimeout, true},
-	CodeInternal:           {http.StatusInternalServerError, false},
+	CodeInvalidRequest:      {http.StatusBadRequest, false},
+	CodeInvalidDepth:        {http.StatusBadRequest, false},
+	CodeInvalidLineage:      {http.StatusBadRequest, false},
+	CodeDuplicateHeader:     {http.StatusBadRequest, false},
+	CodeUnauthenticated:     {http.StatusUnauthorized, false},
+	CodePaymentRequired:     {http.StatusPaymentRequired, false},
+	CodeBudgetExceeded:      {http.StatusPaymentRequired, false},
+	CodeInputRequired:       {http.StatusUnprocessableEntity, false},
+	CodeForbidden:           {http.StatusForbidden, false},
+	CodeUntrustedForwarder:  {http.StatusForbidden, false},
+	CodeRunStopped:          {http.StatusForbidden, false},
+	CodeAgentNotFound:       {http.StatusNotFound, false},
+	CodeRunNotFound:         {http.StatusNotFound, false},
+	CodeNotFound:            {http.StatusNotFound, false},
+	CodeReplyExpired:        {http.StatusGone, false},
+	CodeRequestTooLarge:     {http.StatusRequestEntityTooLarge, false},
+	CodeUnsupportedVersion:  {http.StatusBadRequest, false},
+	CodeUnsupportedContent:  {http.StatusUnsupportedMediaType, false},
+	CodeTurnMismatch:        {http.StatusUnprocessableEntity, false},
+	CodeDepthExceeded:       {http.StatusTooManyRequests, false},
+	CodeCycleRefused:        {http.StatusTooManyRequests, false},
+	CodeChainFinal:          {http.StatusTooManyRequests, false},
+	CodeRateLimited:         {http.StatusTooManyRequests, true},
+	CodeOverloaded:          {http.StatusServiceUnavailable, true},
+	CodeLeaseLost:           {http.StatusConflict, false},
+	CodeRunConflict:         {http.StatusConflict, false},
+	CodeOutcomeUnknown:      {http.StatusConflict, false},
+	CodeStoreUnavailable:    {http.StatusServiceUnavailable, true},
+	CodeIdentityUnavailable: {http.StatusServiceUnavailable, true},
+	CodeDraining:            {http.StatusServiceUnavailable, true},
+	CodeAgentUnavailable:    {http.StatusBadGateway, true},
+	CodeCircuitOpen:         {http.StatusServiceUnavailable, true},
+	CodeAgentRedirected:     {http.StatusBadGateway, false},
+	CodeDeadlineExceeded:    {http.StatusGatewayTimeout, true},
+	CodeInternal:            {http.StatusInternalServerError, false},
 }
 
 // Known reports whether c is a code of the bus.

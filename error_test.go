@@ -38,7 +38,7 @@ var codeTable = map[agentbus.Code]struct {
 	"bridge_depth_exceeded": {429, false}, "cycle_refused": {429, false}, "chain_final": {429, false},
 	"rate_limited": {429, true}, "overloaded": {503, true},
 	"lease_lost": {409, false}, "run_conflict": {409, false}, "outcome_unknown": {409, false},
-	"store_unavailable": {503, true}, "draining": {503, true},
+	"store_unavailable": {503, true}, "identity_unavailable": {503, true}, "draining": {503, true},
 	"agent_unavailable": {502, true}, "circuit_open": {503, true},
 	"agent_redirected":  {502, false},
 	"deadline_exceeded": {504, true},

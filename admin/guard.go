@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/identity"
@@ -97,8 +98,8 @@ func rightHost(r *http.Request) error {
 // hostOf returns what stands before the port of a host and port.
 func hostOf(hostport string) string {
 	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		return hostport
+	if err != nil { // there is no port
+		return strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
 	}
 	return host
 }

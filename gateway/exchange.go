@@ -19,6 +19,7 @@ type exchange struct {
 	minted    bool                // the turn id, or run and turn id, are ours (P7)
 	auth      agentbus.Credential // the caller's own Authorization, as it came
 	caller    agentbus.Principal
+	certified bool // a certificate tells who the caller is: nobody has verified auth
 	payer     agentbus.Payer
 	inProcess *InProcess // the call comes from a driver of this bus
 	target    *Target
@@ -91,6 +92,15 @@ func newExchange(r *http.Request) *exchange {
 }
 
 func (x *exchange) note(s string) { x.notes = append(x.notes, s) }
+
+// origin returns the caller's own credential as the origin's, which travels on
+// (P21); none when the caller is known by its certificate, which cannot travel.
+func (x *exchange) origin() agentbus.Credential {
+	if x.certified {
+		return agentbus.Credential{}
+	}
+	return x.auth
+}
 
 // redact takes the credentials of the call out of what an agent said, before it
 // is stored or logged as ours (P19).

@@ -6,6 +6,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -23,6 +24,16 @@ import (
 // concurrent use.
 type Identifier interface {
 	Identify(ctx context.Context, authorization agentbus.Credential) (agentbus.Principal, error)
+}
+
+// A PeerIdentifier is an Identifier that knows callers by the client certificate
+// of their connection as well (G4). byCertificate reports that peer, which the
+// listener has verified, told who it is: the Authorization value was not looked
+// at then, and does not travel on as the origin's credential. A forwarded
+// credential is never identified with it (P20).
+type PeerIdentifier interface {
+	Identifier
+	IdentifyPeer(ctx context.Context, authorization agentbus.Credential, peer *x509.Certificate) (p agentbus.Principal, byCertificate bool, err error)
 }
 
 // A Ledger remembers calls and what they were charged: once per turn, charged
@@ -56,7 +67,7 @@ type Recorder interface {
 // Config configures [New].
 type Config struct {
 	Router     Router     // required
-	Identifier Identifier // required
+	Identifier Identifier // required; a PeerIdentifier is shown client certificates too
 	Ledger     Ledger     // required
 	Recorder   Recorder   // required
 

@@ -2,14 +2,13 @@ package gateway
 
 import (
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // A Router knows the agents. It is safe for concurrent use; its Targets are not
@@ -65,18 +64,11 @@ func (t *Target) plaintext() bool {
 		return false
 	}
 	for _, u := range t.upstreams().list {
-		if u.base.Scheme != "https" && !loopback(u.base.Hostname()) {
+		if u.base.Scheme != "https" && !httpx.Loopback(u.base.Hostname()) {
 			return true
 		}
 	}
 	return false
-}
-
-func loopback(host string) bool {
-	if ip := net.ParseIP(host); ip != nil {
-		return ip.IsLoopback()
-	}
-	return strings.EqualFold(host, "localhost")
 }
 
 // A Table is a fixed set of agents.

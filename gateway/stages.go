@@ -208,14 +208,21 @@ func (g *Gateway) identify(next http.Handler) http.Handler {
 			return
 		}
 		x.auth = agentbus.NewCredential(r.Header.Get("Authorization"))
-		p, err := g.cfg.Identifier.Identify(r.Context(), x.auth)
-		if err != nil {
+		if err := g.identifyCaller(r, x); err != nil {
 			x.refuse(w, err)
 			return
 		}
-		x.caller = p
 		next.ServeHTTP(w, r)
 	})
+}
+
+func (g *Gateway) identifyCaller(r *http.Request, x *exchange) (err error) {
+	if peers, ok := g.cfg.Identifier.(PeerIdentifier); ok && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		x.caller, x.certified, err = peers.IdentifyPeer(r.Context(), x.auth, r.TLS.VerifiedChains[0][0])
+		return err
+	}
+	x.caller, err = g.cfg.Identifier.Identify(r.Context(), x.auth)
+	return err
 }
 
 // payer decides who is billed, and sets the credential that travels on (P20 to
@@ -231,7 +238,7 @@ func (g *Gateway) payer(next http.Handler) http.Handler {
 		case x.inProcess != nil:
 			x.payer = x.inProcess.Payer
 		case x.lineage.Auth.IsZero():
-			x.payer, x.lineage.Auth = agentbus.Payer(x.caller.ID), x.auth
+			x.payer, x.lineage.Auth = agentbus.Payer(x.caller.ID), x.origin()
 		case x.caller.InterAgent:
 			err = g.payForwarded(r.Context(), x)
 		case g.cfg.RefuseForwarded:
@@ -243,7 +250,7 @@ func (g *Gateway) payer(next http.Handler) http.Handler {
 			_ = g.findTarget(r, x)                // so that the record names it
 		default:
 			x.note("forwarded_authorization_ignored")
-			x.payer, x.lineage.Auth = agentbus.Payer(x.caller.ID), x.auth
+			x.payer, x.lineage.Auth = agentbus.Payer(x.caller.ID), x.origin()
 		}
 		if err != nil {
 			x.refuse(w, err)
@@ -258,10 +265,11 @@ func (g *Gateway) payer(next http.Handler) http.Handler {
 func (g *Gateway) payForwarded(ctx context.Context, x *exchange) error {
 	p, err := g.cfg.Identifier.Identify(ctx, x.lineage.Auth)
 	if agentbus.CodeOf(err) == agentbus.CodeUnauthenticated {
-		return &agentbus.Error{
-			Code: agentbus.CodeUnauthenticated, Message: "the forwarded credential is not known here", Err: err,
-			Explain: &agentbus.Explain{Rule: "P20", Next: "forward the origin's Authorization value as it came"},
+		explain := &agentbus.Explain{Rule: "P20", Next: "forward the origin's Authorization value as it came"}
+		if cause := agentbus.AsError(err); cause.Explain != nil {
+			explain.Observed = cause.Explain.Observed // such as expired
 		}
+		return &agentbus.Error{Code: agentbus.CodeUnauthenticated, Message: "the forwarded credential is not known here, or does not count", Err: err, Explain: explain}
 	}
 	if err != nil {
 		return err

@@ -1,114 +1,107 @@
 // Package identity answers who calls and who pays: it turns a credential into
-// the principal it stands for (G4).
+// the principal it stands for (G4). There is an identifier for each kind of
+// credential, and a [Chain] that asks them in the order of the configuration.
 package identity
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/base64"
+	"crypto/x509"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/agentbus/agentbus"
 )
 
-// Keys finds API keys that were created while the bus runs. KeyByHash does not
-// find revoked ones. It is safe for concurrent use.
-type Keys interface {
-	KeyByHash(ctx context.Context, hash agentbus.Digest) (key agentbus.APIKey, found bool, err error)
+// ErrNotMine is in the chain of the error with which an [Identifier] answers a
+// value that it cannot judge, such as an API key that is shown to the verifier
+// of JWTs. The next one may know it.
+var ErrNotMine = errors.New("another kind of credential")
+
+// An Identifier knows the callers of one kind of credential. Identify fails
+// with CodeUnauthenticated: with [ErrNotMine] in its chain when the value is of
+// another kind, and without it when the value is of this kind and bad, so that
+// nobody else is asked. It fails with another code when the answer cannot be
+// had now. It is safe for concurrent use.
+type Identifier interface {
+	Identify(ctx context.Context, authorization agentbus.Credential) (agentbus.Principal, error)
 }
 
-// A StaticKey is an API key from the configuration.
-type StaticKey struct {
-	Principal agentbus.Principal
-	Secret    agentbus.Credential // without a scheme
+// ChainConfig configures [NewChain].
+type ChainConfig struct {
+	// Order is asked from the first to the last. At the place of a
+	// [*Certificates] the certificate of the connection is looked at.
+	Order []Identifier // required
 }
 
-// Config configures [New].
-type Config struct {
-	Static []StaticKey // keys of the configuration; may be empty
-	Keys   Keys        // keys of the store; nil: none
-}
+// A Chain asks identifiers in their order until one knows the caller, or knows
+// that the credential is bad (G4). It is safe for concurrent use.
+type Chain struct{ order []Identifier }
 
-// APIKeys authenticates bearers of API keys. It is safe for concurrent use.
-type APIKeys struct {
-	static map[agentbus.Digest]agentbus.Principal // SHA-256 of the secret → principal
-	keys   Keys
-}
-
-// New returns an authenticator of the given keys. It fails when a static key
-// has no principal or no secret, or when two have the same secret.
-func New(c Config) (*APIKeys, error) {
-	a := &APIKeys{static: make(map[agentbus.Digest]agentbus.Principal, len(c.Static)), keys: c.Keys}
-	for _, k := range c.Static {
-		if k.Principal.ID == "" || k.Secret.IsZero() {
-			return nil, errors.New("an API key needs a principal id and a secret")
-		}
-		h := Hash(k.Secret)
-		if other, taken := a.static[h]; taken {
-			return nil, fmt.Errorf("the API keys of %q and %q have the same secret: give each its own", other.ID, k.Principal.ID)
-		}
-		a.static[h] = k.Principal
+// NewChain returns a chain. It fails when there is nobody to ask.
+func NewChain(c ChainConfig) (*Chain, error) {
+	if len(c.Order) == 0 {
+		return nil, errors.New("identity: a chain of no identifiers lets nobody in")
 	}
-	return a, nil
-}
-
-// Hash returns the SHA-256 of a secret, the only form in which keys are stored.
-func Hash(secret agentbus.Credential) agentbus.Digest {
-	return sha256.Sum256([]byte(secret.Reveal())) //nolint:forbidigo // a credential is verified by its hash (P19)
+	return &Chain{order: c.Order}, nil
 }
 
 // Identify returns the principal of an Authorization value. It fails with
-// CodeUnauthenticated when the value is not "Bearer " and a known key, and with
-// the store's error when the store cannot be asked.
-//
-// Only hashes are compared, so the time a comparison takes tells nothing of a
-// secret; the last comparison is of constant time all the same.
-func (a *APIKeys) Identify(ctx context.Context, authorization agentbus.Credential) (agentbus.Principal, error) {
-	secret, ok := authorization.Token()
-	if !ok {
-		return agentbus.Principal{}, unauthenticated("no API key was sent")
-	}
-	h := Hash(secret)
-	if p, ok := a.static[h]; ok {
-		return p, nil
-	}
-	if a.keys == nil {
-		return agentbus.Principal{}, unauthenticated("the API key is not known")
-	}
-	k, found, err := a.keys.KeyByHash(ctx, h)
-	if err != nil {
-		return agentbus.Principal{}, fmt.Errorf("look up an API key: %w", err)
-	}
-	if !found || subtle.ConstantTimeCompare(k.Hash[:], h[:]) != 1 {
-		return agentbus.Principal{}, unauthenticated("the API key is not known, or it was revoked")
-	}
-	return k.Principal, nil
+// CodeUnauthenticated when nobody knows the value, or somebody knows it as bad.
+// A certificate is never looked at, so it is what forwarded credentials are
+// verified with (P20).
+func (c *Chain) Identify(ctx context.Context, authorization agentbus.Credential) (agentbus.Principal, error) {
+	p, _, err := c.IdentifyPeer(ctx, authorization, nil)
+	return p, err
 }
 
-func unauthenticated(message string) error {
+// IdentifyPeer is [Chain.Identify] for the caller itself: peer is the client
+// certificate of its connection, verified already, or nil. byCertificate
+// reports that the certificate told who it is; nobody has verified the
+// Authorization value then.
+func (c *Chain) IdentifyPeer(ctx context.Context, authorization agentbus.Credential, peer *x509.Certificate) (p agentbus.Principal, byCertificate bool, err error) {
+	for _, id := range c.order {
+		certs, ofPeer := id.(*Certificates)
+		if ofPeer && peer != nil {
+			p, err = certs.Principal(peer)
+		} else {
+			p, err = id.Identify(ctx, authorization)
+		}
+		if !errors.Is(err, ErrNotMine) {
+			return p, err == nil && ofPeer, err
+		}
+	}
+	if authorization.IsZero() {
+		return agentbus.Principal{}, false, notMine("no credential was sent")
+	}
+	return agentbus.Principal{}, false, notMine("the credential is not known here")
+}
+
+const howToAuthenticate = "send Authorization: Bearer and a key of the configuration or of agentbus keys create, or a token of an issuer that this bus trusts"
+
+// notMine is the error for a value that another identifier may know.
+func notMine(message string) error {
+	return &agentbus.Error{
+		Code: agentbus.CodeUnauthenticated, Message: message, Err: ErrNotMine,
+		Explain: &agentbus.Explain{Rule: "G4", Next: howToAuthenticate},
+	}
+}
+
+// A reason is the class of what is wrong with a credential. It is told to the
+// caller, and holds nothing of the credential.
+type reason string
+
+// bad is the error for a credential that was recognized and does not count.
+func bad(why reason, message, next string) error {
 	return &agentbus.Error{
 		Code: agentbus.CodeUnauthenticated, Message: message,
-		Explain: &agentbus.Explain{Rule: "G4", Next: "send Authorization: Bearer KEY, with a key of the configuration or of agentbus keys create"},
+		Explain: &agentbus.Explain{Rule: "G4", Observed: string(why), Next: next},
 	}
 }
 
-// handleLength is how much of a secret its handle shows: the prefix and 6
-// characters, 36 of its 256 bits.
-const handleLength = len(keyPrefix) + 6
-
-// keyPrefix is what every secret of [NewKey] begins with.
-const keyPrefix = "ab_"
-
-// NewKey makes an API key for p. The secret is shown to its owner once and
-// stored nowhere (G4).
-func NewKey(p agentbus.Principal, now time.Time) (secret agentbus.Credential, key agentbus.APIKey) {
-	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails since Go 1.24
-	s := keyPrefix + base64.RawURLEncoding.EncodeToString(b[:])
-	secret = agentbus.NewCredential(s)
-	return secret, agentbus.APIKey{Handle: s[:handleLength], Hash: Hash(secret), Principal: p, Created: now}
+// unavailable is the error for a credential that cannot be judged now: never a
+// 401, which would make a client throw a good credential away.
+func unavailable(message string, cause error) error {
+	return &agentbus.Error{
+		Code: agentbus.CodeIdentityUnavailable, Message: message, Err: cause,
+		Explain: &agentbus.Explain{Rule: "G4", Next: "send the same turn again after the given time"},
+	}
 }

@@ -8,11 +8,11 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // DefaultMaxAnswer is the most bytes of an answer that are read.
@@ -79,7 +79,7 @@ func New(c Config) (*Backend, error) {
 	if c.Transport == nil {
 		c.Transport = newTransport()
 	}
-	plaintext := u.Scheme == "http" && !loopback(u.Hostname()) && !c.AllowPlaintext
+	plaintext := u.Scheme == "http" && !httpx.Loopback(u.Hostname()) && !c.AllowPlaintext
 	return &Backend{config: c, url: u.JoinPath("chat/completions"), plaintext: plaintext}, nil
 }
 
@@ -93,15 +93,6 @@ func newTransport() http.RoundTripper {
 	t = t.Clone()
 	t.DisableCompression = true
 	return t
-}
-
-// loopback reports whether host is this machine.
-func loopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
 }
 
 // Call asks the agent, as a stream; an agent that answers with a whole is read

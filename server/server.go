@@ -36,15 +36,16 @@ type Config struct {
 // A Server is a bus: open from [New] to [Server.Close], and reachable from
 // outside while [Server.Serve] runs. It is safe for concurrent use.
 type Server struct {
-	cfg     Config
-	log     *slog.Logger
-	owner   string
-	store   Store
-	keys    *identity.APIKeys
-	router  roster
-	gateway *gateway.Gateway
-	admin   *admin.API
-	agents  *httpx.Direct // to agents on the network
+	cfg      Config
+	log      *slog.Logger
+	owner    string
+	store    Store
+	identity *identity.Chain
+	router   roster
+	gateway  *gateway.Gateway
+	admin    *admin.API
+	agents   *httpx.Direct   // to agents on the network
+	issuers  *http.Transport // to those who know tokens
 }
 
 // New opens the store and builds the bus. Nothing listens yet; conversations
@@ -62,6 +63,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		}
 	}
 	s.store = store
+	s.releaseDead(ctx)
 	if err := s.build(); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
@@ -69,11 +71,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 }
 
 func (s *Server) build() (err error) {
-	static := append([]identity.StaticKey(nil), s.cfg.Keys...)
-	for _, k := range s.cfg.Config.Keys {
-		static = append(static, identity.StaticKey{Principal: k.Principal(), Secret: k.Secret})
-	}
-	if s.keys, err = identity.New(identity.Config{Static: static, Keys: s.store}); err != nil {
+	if err := s.buildIdentity(); err != nil {
 		return err
 	}
 	dialer := net.Dialer{Timeout: 10 * time.Second}
@@ -95,7 +93,7 @@ func (s *Server) build() (err error) {
 		d.Max = -1
 	}
 	s.gateway, err = gateway.New(gateway.Config{
-		Router: &s.router, Identifier: s.keys, Ledger: s.store, Recorder: s.store,
+		Router: &s.router, Identifier: s.identity, Ledger: s.store, Recorder: s.store,
 		MaxDepth: l.MaxDepth, MaxBody: int64(l.MaxBody), BodyTimeout: l.ReadBody, CallTimeout: l.CallTimeout,
 		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, DetachMax: d.Max, DetachTimeout: d.Timeout,
 		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
@@ -111,6 +109,7 @@ func (s *Server) build() (err error) {
 // Close closes the store. Nothing may use the Server any more.
 func (s *Server) Close() error {
 	s.agents.CloseIdleConnections()
+	s.issuers.CloseIdleConnections()
 	return s.store.Close()
 }
 
@@ -137,19 +136,27 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve serves the public surface on l until ctx ends, then drains (G31): no
+// Serve serves the public surface on l, over TLS when that is configured, until ctx ends, then drains (G31): no
 // new calls, live ones go on for up to drain_timeout, what is left is cut and
-// voided. It returns when everything it started has ended.
+// voided. It returns when everything it started has ended. When the store
+// breaks it ends with an error: a failed sync is never retried (I2).
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	l, err := s.encrypted(l)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
 	srv, l := s.http(l, s.gateway)
+	defer s.keep(ctx)()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
+	case <-s.store.Broken():
+		return errors.Join(errBroken, s.drain(ctx, srv, served, min(brokenPatience, s.cfg.DrainTimeout)))
 	case <-ctx.Done():
 	}
-	return s.drain(ctx, srv, served)
+	return s.drain(ctx, srv, served, s.cfg.DrainTimeout)
 }
 
 // http returns a server of h, within the limits of the configuration, and the
@@ -167,10 +174,13 @@ func (s *Server) http(l net.Listener, h http.Handler) (*http.Server, net.Listene
 	return srv, l
 }
 
-func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error) error {
-	s.log.LogAttrs(ctx, slog.LevelInfo, "draining", slog.Duration("at_most", s.cfg.DrainTimeout))
+// brokenPatience is how long live calls may still say that the store failed.
+const brokenPatience = time.Second
+
+func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error, atMost time.Duration) error {
+	s.log.LogAttrs(ctx, slog.LevelInfo, "draining", slog.Duration("at_most", atMost))
 	s.gateway.Drain()
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
 	defer cancel()
 	err := srv.Shutdown(patience)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -185,9 +195,4 @@ func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan erro
 		err = errors.Join(err, e)
 	}
 	return err
-}
-
-// Identify returns the principal of an API key; see [identity.APIKeys.Identify].
-func (s *Server) Identify(ctx context.Context, authorization agentbus.Credential) (agentbus.Principal, error) {
-	return s.keys.Identify(ctx, authorization)
 }

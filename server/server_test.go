@@ -62,7 +62,13 @@ var user = agentbus.NewCredential("user-secret")
 // open builds a bus of a configuration, closed with the test.
 func open(t *testing.T, yaml string) *server.Server {
 	t.Helper()
-	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+filepath.Join(t.TempDir(), "bus.db")) + yaml
+	return openAt(t, filepath.Join(t.TempDir(), "bus.db"), yaml)
+}
+
+// openAt is open with the store at path.
+func openAt(t *testing.T, path, yaml string) *server.Server {
+	t.Helper()
+	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+path) + yaml
 	c, _, err := config.Parse("test", []byte(yaml), config.Source{Dev: true, Env: func(string) (string, bool) { return "", false }})
 	if err != nil {
 		t.Fatal(err)

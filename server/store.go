@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
-	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
@@ -22,7 +21,8 @@ type Store interface {
 	identity.Keys
 	Reader
 	KeyRing
-	admin.Ledger
+	Books
+	Keeper
 	Stopper
 
 	InstallKey() []byte          // 32 random bytes made with the store (P19)
@@ -44,6 +44,28 @@ type Reader interface {
 	Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error]
 }
 
+// Books tell what calls came to (G26, G27, G28).
+type Books interface {
+	// Entries returns a payer's entries after seq, in order, at most limit.
+	Entries(ctx context.Context, payer agentbus.Payer, after int64, limit int) ([]agentbus.Entry, error)
+	// Balances returns the balance of a payer, or of every one when it is "".
+	Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.Balance, error)
+	BudgetStates(ctx context.Context, accounts []string) ([]agentbus.BudgetState, error)
+	VerifyLedger(ctx context.Context) (agentbus.LedgerVerdict, error)
+}
+
+// A Keeper is what a store needs while a bus serves, and what it says of
+// itself.
+type Keeper interface {
+	// Sweep removes stored answers of calls that ended before a time, at most
+	// limit at once; 0: there is nothing left to sweep (G25).
+	Sweep(ctx context.Context, before time.Time, limit int) (n int, err error)
+	// ReleaseDead gives back what calls of dead processes hold (G24, G27).
+	ReleaseDead(ctx context.Context, alive func(owner string) bool) (n int, err error)
+	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
+	Broken() <-chan struct{} // closed once nothing is written any more (I2)
+}
+
 // A KeyRing keeps API keys.
 type KeyRing interface {
 	CreateKey(ctx context.Context, k agentbus.APIKey) error
@@ -53,10 +75,8 @@ type KeyRing interface {
 	RevokeKey(ctx context.Context, handleOrPrincipal string) (int, error)
 }
 
-// A Stopper knows the calls without an end, and which runs were stopped (G14,
-// G24).
+// A Stopper keeps which runs were stopped (G14).
 type Stopper interface {
-	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
 	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
 	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
 }

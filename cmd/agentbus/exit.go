@@ -61,13 +61,14 @@ var exits = map[agentbus.Code]exitCode{
 
 	agentbus.CodeInputRequired: exitWaiting,
 
-	agentbus.CodeReplyExpired:     exitFailed,
-	agentbus.CodeOverloaded:       exitFailed,
-	agentbus.CodeLeaseLost:        exitFailed,
-	agentbus.CodeRunConflict:      exitFailed,
-	agentbus.CodeStoreUnavailable: exitFailed,
-	agentbus.CodeDraining:         exitFailed,
-	agentbus.CodeInternal:         exitFailed,
+	agentbus.CodeReplyExpired:        exitFailed,
+	agentbus.CodeOverloaded:          exitFailed,
+	agentbus.CodeLeaseLost:           exitFailed,
+	agentbus.CodeRunConflict:         exitFailed,
+	agentbus.CodeStoreUnavailable:    exitFailed,
+	agentbus.CodeIdentityUnavailable: exitFailed,
+	agentbus.CodeDraining:            exitFailed,
+	agentbus.CodeInternal:            exitFailed,
 }
 
 // A failure is what a verb itself has to say about why it failed.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/server/config"
 )
 
 // keysVerbs manage the API keys of the store.
@@ -19,6 +20,11 @@ type keysCreateVerb struct {
 	ID         string `arg:"" help:"The principal that the key stands for, and that pays."`
 	InterAgent bool   `name:"inter-agent" help:"It may forward another's credential, so that the other pays (P20)."`
 	Role       string `enum:"user,admin" default:"user" help:"user may call agents, admin may operate the bus as well."`
+
+	Agents    []string `placeholder:"NAME,…" help:"The only agents it may call (G6); else every agent."`
+	NoRunIDs  bool     `name:"no-run-ids" help:"It may not name runs: each of its calls is a run of its own (G6)."`
+	PerSecond float64  `name:"per-second" placeholder:"N" help:"Calls a second, on average (G8); else any number."`
+	Burst     int      `placeholder:"N" help:"Calls at once beyond the average; else as many as a second, rounded up."`
 }
 
 // Run makes a key and prints its secret.
@@ -26,19 +32,48 @@ func (v *keysCreateVerb) Run(ctx context.Context, a *app) error {
 	if !identity.ValidID(v.ID) {
 		return &failure{exit: exitUsage, what: "the principal " + harmless(v.ID) + " is no id", next: "use 1 to 128 letters, digits and . _ - : /"}
 	}
-	s, _, err := a.opened(ctx)
+	s, c, err := a.opened(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // the key is durable, or CreateKey said so
-	secret, key := identity.NewKey(agentbus.Principal{ID: v.ID, Role: agentbus.PrincipalRole(v.Role), InterAgent: v.InterAgent}, time.Now())
+	if prefix := c.ReservedPrefix(v.ID); prefix != "" {
+		return &failure{exit: exitUsage, what: "the principals of " + prefix + " come from an issuer of the configuration (auth)", next: "choose an id that begins otherwise"}
+	}
+	grants, err := v.grants(c)
+	if err != nil {
+		return err
+	}
+	secret, key := identity.NewKey(agentbus.Principal{ID: v.ID, Role: agentbus.PrincipalRole(v.Role), InterAgent: v.InterAgent, Grants: grants}, time.Now())
 	if err := s.Store().CreateKey(ctx, key); err != nil {
 		return err
 	}
 	shown := secret.Reveal() //nolint:forbidigo // its owner sees it once, here (G4)
-	return a.answer(map[string]any{"id": v.ID, "handle": key.Handle, "secret": shown, "role": v.Role, "inter_agent": v.InterAgent},
+	made := map[string]any{"id": v.ID, "handle": key.Handle, "secret": shown, "role": v.Role, "inter_agent": v.InterAgent}
+	if grants != nil {
+		made["grants"] = grants
+	}
+	return a.answer(made,
 		"key "+key.Handle+" of "+v.ID+", shown once:\n"+shown+"\n")
 }
+
+// grants returns what the key may do, or nil when nothing bounds it.
+func (v *keysCreateVerb) grants(c *config.Config) (*agentbus.Grants, error) {
+	for _, name := range v.Agents {
+		if _, ok := c.Agents[name]; !ok {
+			return nil, &failure{exit: exitUsage, what: "there is no agent " + harmless(name) + " in the configuration", next: "its agents: " + names(c.Agents)}
+		}
+	}
+	if v.Burst < 0 || !(v.PerSecond >= 0 && v.PerSecond <= maxPerSecond) || v.Burst > 0 && v.PerSecond == 0 {
+		return nil, &failure{exit: exitUsage, what: "--per-second and --burst are no rate", next: "such as --per-second 0.5 --burst 10"}
+	}
+	if v.Agents == nil && !v.NoRunIDs && v.PerSecond == 0 {
+		return nil, nil //nolint:nilnil // nothing bounds it
+	}
+	return &agentbus.Grants{Agents: v.Agents, NoRunIDs: v.NoRunIDs, PerSecond: v.PerSecond, Burst: v.Burst}, nil
+}
+
+const maxPerSecond = 1_000_000
 
 type keysListVerb struct{}
 

@@ -32,6 +32,9 @@ const asProgram = "AGENTBUS_TEST_MAIN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
+		if os.Getenv(breakable) != "" {
+			go breakDisk()
+		}
 		main()
 	}
 	goleak.VerifyTestMain(m)
@@ -57,7 +60,13 @@ func start(t *testing.T, dir string, env []string, args ...string) *process {
 // launch starts a program in dir. It is killed when the test ends.
 func launch(t *testing.T, path, dir string, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.CommandContext(t.Context(), path, args...)}
+	return started(t, exec.CommandContext(t.Context(), path, args...), dir, env)
+}
+
+// started starts cmd in dir. It is killed when the test ends.
+func started(t *testing.T, cmd *exec.Cmd, dir string, env []string) *process {
+	t.Helper()
+	p := &process{cmd: cmd}
 	p.cmd.Dir, p.cmd.Stderr = dir, &p.stderr
 	p.cmd.Env = append(os.Environ(), append([]string{asProgram + "=1", "NO_COLOR=1"}, env...)...)
 	out, err := p.cmd.StdoutPipe()

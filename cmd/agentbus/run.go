@@ -25,6 +25,7 @@ type cli struct {
 	Runs    runsVerb    `cmd:"" help:"List runs, newest first."`
 	Trace   traceVerb   `cmd:"" help:"Show who called whom in a run, at which depth, and who paid."`
 	Agents  agentsVerbs `cmd:"" help:"List the agents."`
+	Ledger  ledgerVerbs `cmd:"" help:"Show, export and verify what calls came to."`
 	Keys    keysVerbs   `cmd:"" help:"Manage API keys."`
 	Config  configVerbs `cmd:"" help:"Check, explain or describe the configuration."`
 	Version versionVerb `cmd:"" help:"Tell which agentbus this is."`

@@ -76,7 +76,11 @@ func (a *app) serve(ctx context.Context, s *server.Server, c *config.Config) err
 	if err != nil {
 		return taken(c.Admin.Listen, err, `set admin.listen in the configuration (AGENTBUS_ADMIN_LISTEN); "" there turns the admin listener off`)
 	}
-	told := fmt.Sprintf("agentbus serves %s on http://%s (agents: %s)\n", plural(len(c.Agents), "agent"), public.Addr(), names(c.Agents))
+	scheme := "http"
+	if c.TLS != nil {
+		scheme = "https"
+	}
+	told := fmt.Sprintf("agentbus serves %s on %s://%s (agents: %s)\n", plural(len(c.Agents), "agent"), scheme, public.Addr(), names(c.Agents))
 	if operators == nil {
 		fmt.Fprint(a.stdout, told) //nolint:errcheck // nobody is left to tell
 		return s.Serve(ctx, public)

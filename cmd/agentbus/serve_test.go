@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agentbus/agentbus"
 )
 
@@ -271,5 +273,33 @@ func TestKilledBusAnswersOnceAndChargesOnce(t *testing.T) {
 		if calls := callsOf(t, store, run); len(calls) != 1 || calls[0].State != agentbus.CallSettled || calls[0].Cost != 1000 { // I1
 			t.Errorf("%s was charged %+v", run, calls)
 		}
+	}
+}
+
+// G6: what a key may do is kept with it.
+func TestKeysWithGrants(t *testing.T) {
+	t.Parallel()
+	path := configure(t, "agents: {echo: {kind: builtin, builtin: echo}, eliza: {kind: builtin, builtin: eliza}}\n")
+	keys := func(args ...string) string {
+		t.Helper()
+		code, stdout, stderr := outcome(t.Context(), append([]string{"keys", "--config", path, "--json"}, args...)...)
+		if code != 0 {
+			t.Fatal(code, stderr)
+		}
+		return stdout
+	}
+	keys("create", "intern", "--agents", "echo,eliza", "--no-run-ids", "--per-second", "0.5", "--burst", "3")
+	keys("create", "free")
+	var list []agentbus.APIKey
+	if err := json.Unmarshal([]byte(keys("list")), &list); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]*agentbus.Grants{}
+	for _, k := range list {
+		got[k.Principal.ID] = k.Principal.Grants
+	}
+	want := map[string]*agentbus.Grants{"free": nil, "intern": {Agents: []string{"echo", "eliza"}, NoRunIDs: true, PerSecond: 0.5, Burst: 3}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("grants (-want +got):\n%s", diff)
 	}
 }

@@ -5,14 +5,11 @@ import (
 	"strings"
 )
 
-// Loopback reports whether host, without a port, is this machine by its name
-// alone: a loopback address, with or without brackets, or localhost. Nothing is
-// looked up.
+// Loopback reports whether host, without a port, is this machine: an address of
+// its loopback, or localhost. What stays there may go in plain text (P24).
 func Loopback(host string) bool {
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if addr, err := netip.ParseAddr(host); err == nil {
-		return addr.Unmap().IsLoopback()
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().IsLoopback()
 	}
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+	return strings.EqualFold(host, "localhost")
 }

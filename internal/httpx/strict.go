@@ -3,6 +3,7 @@ package httpx
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -26,8 +27,10 @@ import (
 // the refusal is written in its turn, behind the answers of the requests before
 // it, and the connection is closed.
 //
-// HTTP/2 has no such ambiguity on its own frames, and its implementation in
-// net/http refuses connection headers.
+// Over TLS, Listen wraps the listener of the decrypted connections, and Handler
+// gives requests the state of theirs, which net/http does not find behind the
+// wrapper. Such a listener must not offer HTTP/2: net/http needs the connection
+// itself for that.
 type Strict struct {
 	MaxHeader int // bytes of a header block; required
 }
@@ -47,12 +50,15 @@ func (s Strict) ConnContext(ctx context.Context, c net.Conn) context.Context {
 // Handler returns h behind the refusals of its connections.
 func (s Strict) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == refusedMethod {
-			if c, ok := r.Context().Value(strictKey{}).(*strictConn); ok {
-				if e := c.refusal.Load(); e != nil {
-					WriteError(w, agentbus.Lineage{}, e)
-					return
-				}
+		if c, ok := r.Context().Value(strictKey{}).(*strictConn); ok {
+			if e := c.refusal.Load(); e != nil && r.Method == refusedMethod {
+				WriteError(w, agentbus.Lineage{}, e)
+				return
+			}
+			if encrypted, ok := c.Conn.(*tls.Conn); ok {
+				state := encrypted.ConnectionState()
+				r = r.WithContext(r.Context())
+				r.TLS = &state
 			}
 		}
 		h.ServeHTTP(w, r)

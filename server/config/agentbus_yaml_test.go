@@ -44,9 +44,14 @@ func TestExampleLoadsWithEverythingUncommented(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
+	cert, key := certificate(t)
 	src := config.Source{
-		Env:      env(map[string]string{"USER_KEY": "a", "SANDBOX_A_KEY": "b", "OPS_KEY": "c", "RESEARCHER_KEY": "d", "ADMIN_TOKEN": "e"}),
-		ReadFile: files(map[string]string{"/etc/agentbus/install.key": strings.Repeat("x", 32)}),
+		Env: env(map[string]string{
+			"USER_KEY": "a", "SANDBOX_A_KEY": "b", "OPS_KEY": "c", "RESEARCHER_KEY": "d", "INTERN_KEY": "e", "INTROSPECTION_SECRET": "f", "ADMIN_TOKEN": "g",
+		}),
+		ReadFile: files(map[string]string{
+			"/etc/agentbus/install.key": strings.Repeat("x", 32), "/etc/agentbus/tls.crt": cert, "/etc/agentbus/tls.key": key, "/etc/agentbus/clients.crt": cert,
+		}),
 	}
 	text := strings.Join(lines, "")
 	if setting.MatchString(strings.ReplaceAll(text, "# ", "")) {
@@ -56,11 +61,11 @@ func TestExampleLoadsWithEverythingUncommented(t *testing.T) {
 	if len(warnings) > 0 {
 		t.Errorf("warnings: %v", warnings)
 	}
-	if len(c.Keys) != 3 || len(c.Agents) != 5 || len(c.Conversations) != 2 || c.Agents["researcher"].MaxCostUSD == nil || c.Conversations["chat"].BudgetUSD == nil {
+	if len(c.Keys) != 4 || len(c.Agents) != 5 || len(c.Conversations) != 2 || c.Agents["researcher"].MaxCostUSD == nil || c.Conversations["chat"].BudgetUSD == nil {
 		t.Errorf("%d keys, %d agents, %d conversations:\n%s", len(c.Keys), len(c.Agents), len(c.Conversations), text)
 	}
 	for _, s := range c.Settings() {
-		if s.Origin == "default" && !strings.Contains(s.Key, "agents.") && !strings.Contains(s.Key, "conversations.") && !strings.HasPrefix(s.Key, "keys") && s.Key != "admin.token_file" {
+		if s.Origin == "default" && !strings.Contains(s.Key, "agents.") && !strings.Contains(s.Key, "conversations.") && !strings.HasPrefix(s.Key, "keys") && !strings.HasPrefix(s.Key, "auth.") && s.Key != "admin.token_file" {
 			t.Errorf("the example does not show %s", s.Key)
 		}
 	}

@@ -36,6 +36,8 @@ func (l *loader) check() {
 	l.installKey()
 	l.agents()
 	l.conversations()
+	l.auth()
+	l.tls()
 }
 
 // flags reports a flag for a key that does not exist: a fault of the program.
@@ -48,8 +50,8 @@ func (l *loader) flags() {
 }
 
 func (l *loader) listen() {
-	if host, ok := l.address("listen", l.c.Listen, "127.0.0.1:8080"); ok && !loopback(host) {
-		l.warn("listen", "the bus listens beyond this machine without TLS, so credentials can be read on the way", "listen on 127.0.0.1, or put a proxy with TLS before it")
+	if host, ok := l.address("listen", l.c.Listen, "127.0.0.1:8080"); ok && !loopback(host) && l.c.TLS == nil {
+		l.warn("listen", "the bus listens beyond this machine without TLS, so credentials can be read on the way", "listen on 127.0.0.1, set tls, or put a proxy with TLS before it")
 	}
 }
 
@@ -160,6 +162,7 @@ func (l *loader) keys() {
 		} else {
 			ids[k.ID] = i
 		}
+		l.grants(k, path)
 		l.keySecret(k, path)
 		if k.Secret.IsZero() {
 			continue

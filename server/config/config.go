@@ -43,16 +43,18 @@ type later struct{}
 // A Config is a checked configuration. It comes from [Load], is not changed
 // afterwards and may then be shared.
 type Config struct {
-	Listen         string                  `yaml:"listen" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. There is no TLS on it: keep it on loopback or behind a proxy that has."`
+	Listen         string                  `yaml:"listen" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. Without tls, keep it on loopback or behind a proxy that has."`
 	Admin          Admin                   `yaml:"admin" doc:"Listener of the admin API and the metrics, apart from the public one. Only admins may use it: keys with role admin, and the token."`
 	PublicURL      string                  `yaml:"public_url" idle:"true" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request."`
+	TLS            *TLS                    `yaml:"tls" doc:"The public surface over TLS, with HTTP/1.1. Absent: plain HTTP."`
 	Keys           []Key                   `yaml:"keys" doc:"Who may call: static principals. More are made by agentbus keys create, which needs no secret here."`
+	Auth           Auth                    `yaml:"auth" doc:"Who may call beside keys, and who is asked first (G4)."`
 	Agents         map[string]Agent        `yaml:"agents" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"The agents of this bus by name. A caller reaches one as model NAME, agent/NAME, bridge/KIND/NAME or an alias (G1)."`
 	Conversations  map[string]Conversation `yaml:"conversations" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"Conversations by name; an agent of kind conversation makes one callable."`
 	Store          Store                   `yaml:"store" doc:"Where runs, turns and charges are kept."`
 	Limits         Limits                  `yaml:"limits" doc:"What is refused before any work is done (G3, P10)."`
 	Forwarding     Forwarding              `yaml:"forwarding" doc:"Credentials that a caller forwards for somebody else (P20)."`
-	Retention      Retention               `yaml:"retention" idle:"true" doc:"How long what was said is kept. Keys, digests and amounts stay (G25)."`
+	Retention      Retention               `yaml:"retention" doc:"How long what was said is kept. Keys, digests and amounts stay (G25)."`
 	Detach         Detach                  `yaml:"detach" doc:"Calls that go on in the background after their caller left, so that its retry finds the answer (G14)."`
 	Ledger         Ledger                  `yaml:"ledger" doc:"Once per turn, charged once."`
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
@@ -60,7 +62,6 @@ type Config struct {
 	InstallKeyFile string                  `yaml:"install_key_file" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
-	_ later `yaml:"auth" doc:"JWT and RFC 7662 introspection."`
 	_ later `yaml:"budgets" doc:"Caps per payer and period (G27)."`
 	_ later `yaml:"telemetry" doc:"OpenTelemetry export."`
 	_ later `yaml:"chain" doc:"The agent chain of A2A calls (C4 to C13)."`
@@ -132,17 +133,15 @@ type Key struct {
 	Secret     agentbus.Credential    `yaml:"secret" pattern:"^[!-~]+$" doc:"The secret itself; refused without --dev."`
 	InterAgent bool                   `yaml:"inter_agent" doc:"May forward another's credential (P20)."`
 	Role       agentbus.PrincipalRole `yaml:"role" default:"user" enum:"user|admin" doc:"user may call agents; admin may operate the bus as well."`
-}
-
-// Principal returns whom the key stands for.
-func (k Key) Principal() agentbus.Principal {
-	return agentbus.Principal{ID: k.ID, Role: k.Role, InterAgent: k.InterAgent}
+	Agents     []string               `yaml:"agents" doc:"The only agents it may call, by name. Absent: every agent; []: none (G6)."`
+	NoRunIDs   bool                   `yaml:"no_run_ids" doc:"It may not name runs: each of its calls is a run of its own (G6)."`
+	Rate       *Rate                  `yaml:"rate" doc:"How often it may call. Absent: as often as it likes (G8)."`
 }
 
 // Retention says how long things are kept.
 type Retention struct {
 	Replies time.Duration `yaml:"replies" default:"24h" min:"1s" doc:"Stored answers; a later duplicate gets 410 reply_expired."`
-	Events  time.Duration `yaml:"events" default:"30d" min:"1s" doc:"Events of finished runs."`
+	Events  time.Duration `yaml:"events" idle:"true" default:"30d" min:"1s" doc:"Events of finished runs."`
 }
 
 // Detach bounds the calls whose caller has left.

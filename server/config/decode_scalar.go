@@ -48,7 +48,7 @@ func typeMistake(n *yaml.Node, f field, t reflect.Type) *mistake {
 	switch {
 	case tag == "!!null":
 		return &mistake{"it has no value", "write " + wanted(field{typ: t, enum: f.enum}) + ", or remove the key"}
-	case t == typeMicros:
+	case t == typeMicros || t.Kind() == reflect.Float64:
 		if isText || tag == "!!int" || tag == "!!float" {
 			return nil
 		}
@@ -101,6 +101,8 @@ func wanted(f field) string {
 		return "a size such as 4MiB"
 	case t == typeMicros:
 		return "an amount of dollars such as 0.15"
+	case t.Kind() == reflect.Float64:
+		return "a number such as 0.5"
 	case t.Kind() == reflect.Int:
 		return "a whole number"
 	case t.Kind() == reflect.Bool:

@@ -28,6 +28,27 @@ var exampleText = map[string]string{
 #  - {id: user-123, secret_env: USER_KEY}
 #  - {id: sandbox-a, secret_env: SANDBOX_A_KEY, inter_agent: true} # may forward another's credential
 #  - {id: ops, secret_env: OPS_KEY, role: admin}
+#  - {id: intern, secret_env: INTERN_KEY, agents: [echo], no_run_ids: true, rate: {per_second: 0.5, burst: 5}}
+`,
+	"tls": `#tls:
+#  cert_file: /etc/agentbus/tls.crt
+#  key_file: /etc/agentbus/tls.key
+#  client_ca_file: /etc/agentbus/clients.crt # whose client certificates are accepted
+`,
+	"auth": `#auth:
+#  order: [keys, jwt, introspection, mtls]
+#  jwt:
+#    - issuer: https://id.example.com        # its principals are id.example.com:SUBJECT; name: calls them otherwise
+#      audience: agentbus
+#      jwks_url: https://id.example.com/keys # absent: from its discovery document
+#      role_claim: roles                     # admin in it makes an admin
+#      inter_agent: [sandbox-b]              # subjects that may forward another's credential
+#  introspection:
+#    url: https://pay.example.com/introspect
+#    client_id: agentbus
+#    client_secret_env: INTROSPECTION_SECRET
+#    prefixes: [x402_, ag_]                  # the tokens it is asked about
+#  mtls: {subject: common_name, inter_agent: [sandbox-c]}
 `,
 	"agents": `agents:
   echo: {kind: builtin, builtin: echo}            # says what it is told
@@ -84,6 +105,9 @@ func Example() []byte {
 		case isSection(f.typ):
 			b.WriteString("#" + f.name + ":\n")
 			for _, g := range fieldsOf(f.typ) {
+				if g.idle {
+					continue
+				}
 				comment(&b, "  # ", g.doc)
 				b.WriteString("#  " + g.name + ": " + g.def + "\n")
 			}

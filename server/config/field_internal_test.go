@@ -64,7 +64,11 @@ func TestPatternsOfSchemaAndLoaderAreOne(t *testing.T) {
 	apiKeyEnv, _ := pattern(reflect.TypeFor[Agent](), "api_key_env")
 	id, _ := pattern(reflect.TypeFor[Key](), "id")
 	secretEnv, _ := pattern(reflect.TypeFor[Key](), "secret_env")
+	introspectionName, _ := pattern(reflect.TypeFor[Introspection](), "name")
+	mtlsName, _ := pattern(reflect.TypeFor[MTLS](), "name")
 	for _, p := range [][2]string{
+		{introspectionName, realmPattern},
+		{mtlsName, realmPattern},
 		{agents, agentNamePattern},
 		{conversations, agentNamePattern},
 		{headers, headerPattern},

@@ -35,12 +35,15 @@ const (
 	sizePattern     = `^[0-9]{1,18}(B|KiB|MiB|GiB)?$`
 	durationPart    = `[0-9]{1,18}(\.[0-9]{1,9})?(ns|us|µs|ms|s|m|h)`
 	durationPattern = `^([0-9]{1,9}d(` + durationPart + `)*|(` + durationPart + `)+)$`
+	ratePattern     = `^[0-9]{1,7}(\.[0-9]{1,9})?$`
+	maxRate         = 1_000_000
 	usdPattern      = `^[0-9]{1,10}(\.[0-9]+)?$`
 )
 
 var (
 	sizeRE     = regexp.MustCompile(sizePattern)
 	durationRE = regexp.MustCompile(durationPattern)
+	rateRE     = regexp.MustCompile(ratePattern)
 	intRE      = regexp.MustCompile(`^-?[0-9]{1,18}$`)
 )
 
@@ -136,6 +139,8 @@ func (f field) parseShown(text, shown string, v reflect.Value) *mistake {
 		n, err := parseInt(text)
 		v.SetInt(n)
 		return f.bounded(err, v.Int(), shown, "a whole number", "write it in digits, such as 4")
+	case v.Kind() == reflect.Float64:
+		return parseRate(text, shown, v)
 	case v.Kind() == reflect.Bool:
 		return parseBool(text, shown, v)
 	}
@@ -147,6 +152,16 @@ func parseInt(text string) (int64, error) {
 		return 0, fmt.Errorf("%q is not a whole number", text)
 	}
 	return strconv.ParseInt(text, 10, 64)
+}
+
+// parseRate reads a number of something a second.
+func parseRate(text, shown string, v reflect.Value) *mistake {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !rateRE.MatchString(text) || n > maxRate {
+		return &mistake{quote(shown) + " is not a rate", "write a decimal such as 0.5 or 20, up to a million"}
+	}
+	v.SetFloat(n)
+	return nil
 }
 
 func parseBool(text, shown string, v reflect.Value) *mistake {

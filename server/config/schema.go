@@ -98,7 +98,7 @@ func defaultValue(v reflect.Value) any {
 		return v.Bool()
 	case v.Kind() == reflect.Int:
 		return v.Int()
-	case v.Type() == typeMicros:
+	case v.Type() == typeMicros, v.Kind() == reflect.Float64:
 		return json.Number(format(v))
 	}
 	return format(v)
@@ -112,7 +112,7 @@ func (f field) typeSchema(t reflect.Type) object {
 	case t.Kind() == reflect.Pointer:
 		t = t.Elem()
 	case t.Kind() == reflect.Slice:
-		s := object{"type": []string{"array", "null"}, "items": field{pattern: f.pattern}.typeSchema(t.Elem())}
+		s := object{"type": []string{"array", "null"}, "items": field{pattern: f.pattern, enum: f.enum}.typeSchema(t.Elem())}
 		if f.required || f.min != "" {
 			s["type"] = "array"
 		}
@@ -157,6 +157,8 @@ func (f field) scalarSchema(t reflect.Type) object {
 		return object{"anyOf": []object{{"type": "number", "minimum": 0, "maximum": int64(9e9)}, text(usdPattern), variable}}
 	case t.Kind() == reflect.Int:
 		return object{"anyOf": []object{{"type": "integer", "minimum": f.bound(f.min), "maximum": f.bound(f.max)}, variable}}
+	case t.Kind() == reflect.Float64:
+		return object{"anyOf": []object{{"type": "number", "minimum": 0, "maximum": maxRate}, text(ratePattern), variable}}
 	case t.Kind() == reflect.Bool:
 		return object{"anyOf": []object{{"type": "boolean"}, variable}}
 	case f.pattern != "":

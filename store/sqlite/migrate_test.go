@@ -115,7 +115,7 @@ func keysOf(t *testing.T, dir string) map[int64]agentbus.Digest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closed(t, rows)
+	defer func() { _ = rows.Close() }()
 	keys := make(map[int64]agentbus.Digest)
 	for rows.Next() {
 		var id int64

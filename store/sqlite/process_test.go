@@ -32,6 +32,8 @@ var children = map[string]func(s *sqlite.Store, name string) error{
 	"write until killed": writeUntilKilled,
 	"compete":            compete,
 	"hit a limit":        hitLimit,
+	"lose the sync":      loseSync,
+	"settle in order":    settleInOrder,
 }
 
 // beChild plays the role that the environment asks for.

@@ -50,7 +50,7 @@ func (s *Store) rows(ctx context.Context, f func(*row) bool, query string, args 
 	if err != nil {
 		return err
 	}
-	rows, err := st.QueryContext(ctx, args...) //nolint:sqlclosecheck // scan closes it
+	rows, err := st.QueryContext(ctx, args...)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (s *Store) snapshot(ctx context.Context, what string, f func(each eachRow) 
 		err = unavailable(what, errors.Join(err, end))
 	}()
 	return f(func(row func(*row) bool, query string, args ...any) error {
-		rows, err := c.QueryContext(ctx, query, args...) //nolint:sqlclosecheck // scan closes it
+		rows, err := c.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err
 		}

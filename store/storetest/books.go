@@ -126,7 +126,7 @@ func aBalanceIsTheSumOfItsCalls(p *place) { // G26
 	ok(t, "settle", p.Settle(t.Context(), s))
 	expectOutcome(t, p, r, agentbus.OutcomeSettled)
 	ok(t, "settle", p.Settle(t.Context(), settlement(reserve(t, p, reservation("run_a", 1)), "x")))
-	reserve(t, p, holding("run_a", 2, 300, strict("run", 1000), strict("payer", 1000)))
+	reserve(t, p, holding(2, 300, strict("run", 1000), strict("payer", 1000)))
 	key, c := refusedCall(3)
 	ok(t, "record", p.Record(t.Context(), key, c))
 	ok(t, "record", p.Record(t.Context(), key, c))

@@ -28,9 +28,9 @@ func strict(account string, limit agentbus.Micros) agentbus.Budget {
 	return agentbus.Budget{Account: account, Limit: limit, Strict: true}
 }
 
-// holding is reservation with what the call holds.
-func holding(run agentbus.RunID, n int, amount agentbus.Micros, from ...agentbus.Budget) agentbus.Reservation {
-	r := reservation(run, n)
+// holding is the n-th turn of run_a with what its call holds.
+func holding(n int, amount agentbus.Micros, from ...agentbus.Budget) agentbus.Reservation {
+	r := reservation("run_a", n)
 	r.Hold = agentbus.Hold{Amount: amount, Budgets: from}
 	return r
 }
@@ -74,14 +74,14 @@ func (p *place) short(r agentbus.Reservation) agentbus.Shortage {
 func aCallHoldsOfItsBudgetsUntilItEnds(p *place) { // G27
 	t := p.t
 	p.state("run", 0, 0, 0)
-	r := holding("run_a", 0, 300, strict("run", 1000), strict("payer/"+difficult, 5000))
+	r := holding(0, 300, strict("run", 1000), strict("payer/"+difficult, 5000))
 	call := reserve(t, p, r)
 	p.state("run", 300, 0, 1)
 	p.state("payer/"+difficult, 300, 0, 1)
 	p.settleFor(call, r, 120)
 	p.state("run", 0, 120, 1)
 	p.state("payer/"+difficult, 0, 120, 1)
-	second := holding("run_a", 1, 300, strict("run", 1000))
+	second := holding(1, 300, strict("run", 1000))
 	second.Call.Began = began.Add(time.Hour)
 	p.settleFor(reserve(t, p, second), second, 0)
 	p.state("run", 0, 120, 2) // opened by the first
@@ -93,7 +93,7 @@ func aCallHoldsOfItsBudgetsUntilItEnds(p *place) { // G27
 
 func aVoidedAttemptLeavesItsBudgetAsItWas(p *place) { // G20, G27
 	t := p.t
-	r := holding("run_a", 0, 300, strict("run", 300))
+	r := holding(0, 300, strict("run", 300))
 	p.voidFor(reserve(t, p, r), r)
 	p.state("run", 0, 0, 0)
 	p.settleFor(reserve(t, p, r), r, 300)
@@ -103,26 +103,26 @@ func aVoidedAttemptLeavesItsBudgetAsItWas(p *place) { // G20, G27
 func theFirstBudgetThatIsShortIsNamed(p *place) { // G27
 	t := p.t
 	wide, narrow, none := strict("wide", 10_000), strict("narrow", 500), strict("none", 0)
-	first := holding("run_a", 0, 400, wide, narrow)
+	first := holding(0, 400, wide, narrow)
 	call := reserve(t, p, first)
-	got := p.short(holding("run_a", 1, 200, wide, narrow, none))
+	got := p.short(holding(1, 200, wide, narrow, none))
 	same(t, "shortage", got, agentbus.Shortage{
 		Budget: narrow, Passing: true,
 		State: agentbus.BudgetState{Account: "narrow", Held: 400, Calls: 1, Opened: began},
 	})
-	same(t, "the order decides", p.short(holding("run_a", 1, 200, none, narrow)).Budget, none)
+	same(t, "the order decides", p.short(holding(1, 200, none, narrow)).Budget, none)
 	p.state("wide", 400, 0, 1) // nothing was taken
 	oneCall(t, p)              // and nothing reserved
 	p.settleFor(call, first, 400)
-	if got := p.short(holding("run_a", 1, 200, narrow)); got.Passing {
+	if got := p.short(holding(1, 200, narrow)); got.Passing {
 		t.Errorf("what is spent does not pass: %+v", got)
 	}
-	reserve(t, p, holding("run_a", 1, 100, narrow))
+	reserve(t, p, holding(1, 100, narrow))
 }
 
 func aDuplicateNeedsNoBudget(p *place) { // G22, G23
 	t := p.t
-	r := holding("run_a", 0, 500, strict("run", 500))
+	r := holding(0, 500, strict("run", 500))
 	call := reserve(t, p, r)
 	expectOutcome(t, p, r, agentbus.OutcomeInFlight)
 	p.settleFor(call, r, 500)
@@ -134,7 +134,7 @@ func aDuplicateNeedsNoBudget(p *place) { // G22, G23
 
 func anotherAttemptHoldsOnce(p *place) { // G24, G27
 	t := p.t
-	r := holding("run_a", 0, 300, strict("run", 500))
+	r := holding(0, 300, strict("run", 500))
 	reserve(t, p, r)
 	r.TakeOver, r.Call.Owner = "host:1", "host:2"
 	r.Hold = agentbus.Hold{Amount: 450, Budgets: []agentbus.Budget{strict("run", 500), strict("caller", 500)}}
@@ -147,7 +147,7 @@ func anotherAttemptHoldsOnce(p *place) { // G24, G27
 
 func anotherAttemptFitsOrIsRefused(p *place) { // G24, G27
 	t := p.t
-	r := holding("run_a", 0, 300, strict("run", 500))
+	r := holding(0, 300, strict("run", 500))
 	old := reserve(t, p, r)
 	r.TakeOver, r.Call.Owner, r.Hold.Amount = "host:1", "host:2", 501
 	if got := p.short(r); got.State.Held != 0 || got.Passing {
@@ -169,7 +169,7 @@ func strictBudgetsAreNeverOvershot(p *place) { // I5
 	const limit, amount = 1000, 90
 	var executed, shorts, spent atomic.Int64
 	together(48, func(i int) {
-		r := holding("run_a", i, amount, strict("run", limit), agentbus.Budget{Account: "soft", Limit: 500})
+		r := holding(i, amount, strict("run", limit), agentbus.Budget{Account: "soft", Limit: 500})
 		got, err := p.Reserve(t.Context(), r)
 		switch {
 		case err != nil:
@@ -200,21 +200,21 @@ func callsAndAgeAreBounded(p *place) { // G27
 	turns := agentbus.Budget{Account: "turns", Limit: 1, Calls: 2}
 	hour := agentbus.Budget{Account: "hour", Limit: 1, MaxAge: time.Hour}
 	for n := range 2 {
-		r := holding("run_a", n, 0, turns, hour)
+		r := holding(n, 0, turns, hour)
 		p.settleFor(reserve(t, p, r), r, 0)
 	}
-	same(t, "turns", p.short(holding("run_a", 2, 0, hour, turns)).Budget.Account, "turns")
-	late := holding("run_a", 2, 0, hour)
+	same(t, "turns", p.short(holding(2, 0, hour, turns)).Budget.Account, "turns")
+	late := holding(2, 0, hour)
 	late.Call.Began = began.Add(time.Hour)
 	reserve(t, p, late)
-	later := holding("run_a", 3, 0, hour)
+	later := holding(3, 0, hour)
 	later.Call.Began = began.Add(time.Hour + time.Second)
 	same(t, "age", p.short(later).Budget.Account, "hour")
 }
 
 func whatTheDeadHeldIsReleased(p *place) { // G24, G27
 	t := p.t
-	dead, living := holding("run_a", 0, 300, strict("run", 1000)), holding("run_a", 1, 200, strict("run", 1000))
+	dead, living := holding(0, 300, strict("run", 1000)), holding(1, 200, strict("run", 1000))
 	living.Call.Owner = "host:2"
 	old := reserve(t, p, dead)
 	reserve(t, p, living)
@@ -240,7 +240,7 @@ func whatTheDeadHeldIsReleased(p *place) { // G24, G27
 
 func whoWasTakenForDeadPaysWhatItSettles(p *place) { // G27
 	t := p.t
-	r := holding("run_a", 0, 300, strict("run", 1000))
+	r := holding(0, 300, strict("run", 1000))
 	call := reserve(t, p, r)
 	n, err := p.ReleaseDead(t.Context(), func(string) bool { return false })
 	ok(t, "release", err)
@@ -252,7 +252,7 @@ func whoWasTakenForDeadPaysWhatItSettles(p *place) { // G27
 
 func budgetsSurviveReopening(p *place) { // I2
 	t := p.t
-	first, second := holding("run_a", 0, 300, strict("run", 1000)), holding("run_a", 1, 200, strict("run", 1000))
+	first, second := holding(0, 300, strict("run", 1000)), holding(1, 200, strict("run", 1000))
 	p.settleFor(reserve(t, p, first), first, 100)
 	call := reserve(t, p, second)
 	p.reopen()
@@ -264,7 +264,7 @@ func budgetsSurviveReopening(p *place) { // I2
 func twoBoundsOfOneAccountHoldOnce(p *place) { // G27
 	t := p.t
 	turns := agentbus.Budget{Account: "run", Limit: 1000, Calls: 5}
-	r := holding("run_a", 0, 300, strict("run", 1000), turns)
+	r := holding(0, 300, strict("run", 1000), turns)
 	call := reserve(t, p, r)
 	p.state("run", 300, 0, 1)
 	p.settleFor(call, r, 300)

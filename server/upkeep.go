@@ -1,0 +1,70 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// errBroken ends a server whose store is broken.
+var errBroken = &agentbus.Error{
+	Code: agentbus.CodeStoreUnavailable, Message: "the store failed and writes nothing any more",
+	Explain: &agentbus.Explain{Next: "see the log for the cause and check the disk, then start again: what was acknowledged is there"},
+}
+
+// sweepBatch is how many answers are swept in one transaction, which calls wait
+// for.
+const sweepBatch = 100
+
+// keep does what the store needs while a bus serves, in a goroutine of its own,
+// until the function it returns is called.
+func (s *Server) keep(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(min(max(s.cfg.Retention.Replies/10, 100*time.Millisecond), 10*time.Minute))
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			s.sweep(ctx)
+			s.releaseDead(ctx)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// sweep removes the stored answers that are older than the configuration keeps
+// them (G25).
+func (s *Server) sweep(ctx context.Context) {
+	before := time.Now().Add(-s.cfg.Retention.Replies)
+	for ctx.Err() == nil {
+		n, err := s.store.Sweep(ctx, before, sweepBatch)
+		if err != nil && ctx.Err() == nil {
+			s.log.LogAttrs(ctx, slog.LevelWarn, "cannot sweep old answers", slog.Any("error", err))
+		}
+		if err != nil || n == 0 {
+			return
+		}
+	}
+}
+
+// releaseDead gives back what calls hold whose process has ended: it must not
+// stand in the way of a budget for ever (G27).
+func (s *Server) releaseDead(ctx context.Context) {
+	n, err := s.store.ReleaseDead(ctx, alive)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		s.log.LogAttrs(ctx, slog.LevelWarn, "cannot release what dead processes hold", slog.Any("error", err))
+	case n > 0:
+		s.log.LogAttrs(ctx, slog.LevelInfo, "released what calls of dead processes held", slog.Int("calls", n))
+	}
+}

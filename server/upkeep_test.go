@@ -1,0 +1,104 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentbus/agentbus"
+)
+
+// TestRetention: G25, an answer is kept as long as the configuration says; then
+// a duplicate gets 410 and pays nothing.
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "a")
+	s := open(t, fmt.Sprintf("agents: {a: {kind: openai, url: %q, price: {call: 0.01}}}\nretention: {replies: 1s}\n", a.URL+"/v1"))
+	ctx, stop := context.WithCancel(t.Context())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, l) }()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	status, body := repeat(t, client, l.Addr().String())
+	if status != http.StatusOK || !strings.Contains(body, "a 1") {
+		t.Errorf("at first: %d %s", status, body)
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for status == http.StatusOK { // until the answer is swept
+		<-tick.C
+		if status, body = repeat(t, client, l.Addr().String()); status == http.StatusOK && !strings.Contains(body, "a 1") {
+			t.Errorf("a duplicate: %s", body)
+		}
+	}
+	if status != http.StatusGone || !strings.Contains(body, "reply_expired") {
+		t.Errorf("at last: %d %s", status, body)
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	balances, err := s.Store().Balances(t.Context(), "user-123")
+	if err != nil || len(balances) != 1 || balances[0].Charged != 10_000 || balances[0].Calls != 1 || len(a.headers()) != 1 {
+		t.Errorf("balances: %+v, %v; the agent was called %d times", balances, err, len(a.headers()))
+	}
+}
+
+// repeat sends the same call.
+func repeat(t *testing.T, client *http.Client, address string) (status int, body string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/v1/chat/completions", strings.NewReader(`{"model":"a"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer user-secret")
+	r.Header.Set("Idempotency-Key", "one")
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// TestDeadHolds: G24, G27, what a call of a dead process holds does not block a
+// budget: it is released when a bus starts.
+func TestDeadHolds(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "bus.db")
+	s := openAt(t, path, "")
+	for n, owner := range []string{"another-boot/1/1", s.Owner()} {
+		key := agentbus.TurnKey{Payer: "user-123", Agent: "a", Run: "run_a", ID: agentbus.RunID("run_a").Turn(n, "a")}
+		_, err := s.Store().Reserve(t.Context(), agentbus.Reservation{
+			Key: key.Hash(), Call: agentbus.CallRecord{TurnKey: key, Owner: owner, Began: time.Now()},
+			Hold: agentbus.Hold{Amount: 300, Budgets: []agentbus.Budget{{Account: "run_a", Limit: 1000, Strict: true}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := openAt(t, path, "")
+	got, err := again.Store().BudgetStates(t.Context(), []string{"run_a"})
+	if err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+	if d := cmp.Diff(agentbus.BudgetState{Account: "run_a", Held: 300, Calls: 1, Opened: got[0].Opened}, got[0]); d != "" {
+		t.Errorf("the budget (-want +got):\n%s", d)
+	}
+}
