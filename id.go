@@ -27,8 +27,7 @@ type (
 const maxID = 512
 
 // NewRunID returns a run id nobody has used: "run_" and a UUIDv7 (P4). It reads
-// the clock and the system's random source, and is the only function of this
-// package that does.
+// the clock and the system's random source; beside it only new spans do.
 func NewRunID() RunID {
 	var u [16]byte
 	_, _ = rand.Read(u[:]) // never fails since Go 1.24

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"path/filepath"
 	"strconv"
 	"time"
 )
@@ -133,6 +134,35 @@ func (l *lab) measureOnce(ctx context.Context, r *report) error {
 			return err
 		}
 		r.add("memory of an open SSE stream", "KiB", float64(each)/1024)
+	}
+	return l.measureFull(ctx, r)
+}
+
+// entries stand in the ledger of a store that has been in use.
+const entries = 1_000_000
+
+// measureFull measures how fast a bus is ready whose ledger is full.
+func (l *lab) measureFull(ctx context.Context, r *report) (err error) {
+	say("writing %d entries", entries)
+	store := filepath.Join(l.dir, "full.db")
+	s, err := openBus(ctx, store)
+	if err != nil {
+		return err
+	}
+	_, err = reserveMany(ctx, s, 250, entries)
+	if err = errors.Join(err, s.Close()); err != nil {
+		return err
+	}
+	for i := range starts {
+		began := time.Now()
+		t, err := l.startBusOn(ctx, "full"+strconv.Itoa(i), store)
+		if err != nil {
+			return err
+		}
+		if err := ready(ctx, t); err != nil {
+			return err
+		}
+		r.add("start to ready, 1,000,000 entries", "seconds", time.Since(began).Seconds())
 	}
 	return nil
 }

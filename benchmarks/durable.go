@@ -132,20 +132,26 @@ func runsAtOnce(ctx context.Context, s *server.Server) (float64, error) {
 
 // reservations returns the calls a second that 64 callers reserve and settle.
 func reservations(ctx context.Context, s *server.Server) (float64, error) {
-	faults := make([]error, 64)
-	var callers sync.WaitGroup
+	return reserveMany(ctx, s, 64, ledgered)
+}
+
+// reserveMany has callers reserve and settle calls, and returns how many a
+// second.
+func reserveMany(ctx context.Context, s *server.Server, callers, calls int) (float64, error) {
+	faults := make([]error, callers)
+	var wg sync.WaitGroup
 	began := time.Now()
 	for i := range faults {
-		callers.Go(func() {
-			for n := range ledgered / len(faults) {
+		wg.Go(func() {
+			for n := range calls / callers {
 				if faults[i] = reserveAndSettle(ctx, s, bus.RunID("bench.w"+strconv.Itoa(i)+"."+strconv.Itoa(n))); faults[i] != nil {
 					return
 				}
 			}
 		})
 	}
-	callers.Wait()
-	return ledgered / time.Since(began).Seconds(), errors.Join(faults...)
+	wg.Wait()
+	return float64(calls) / time.Since(began).Seconds(), errors.Join(faults...)
 }
 
 func reserveAndSettle(ctx context.Context, s *server.Server, run bus.RunID) error {

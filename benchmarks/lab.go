@@ -105,9 +105,14 @@ agents:
 
 // startBus starts a bus with a new store.
 func (l *lab) startBus(ctx context.Context, name string) (*target, error) {
+	return l.startBusOn(ctx, name, filepath.Join(l.dir, name+".db"))
+}
+
+// startBusOn starts a bus on a store.
+func (l *lab) startBusOn(ctx context.Context, name, store string) (*target, error) {
 	t := &target{name: agentbus, addr: freeAddr()}
 	file := filepath.Join(l.dir, name+".yaml")
-	text := fmt.Sprintf(busConfig, t.addr, filepath.Join(l.dir, name+".db"), l.mock, l.slow)
+	text := fmt.Sprintf(busConfig, t.addr, store, l.mock, l.slow)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}

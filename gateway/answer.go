@@ -90,7 +90,9 @@ func (a *answer) read(use func([]byte) error) error {
 	buf, _ := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	for {
+		since := time.Now()
 		n, err := a.resp.Body.Read(*buf)
+		a.exchange.waited(since)
 		if n > 0 {
 			idle.Reset(a.gateway.cfg.IdleTimeout)
 			if err := use((*buf)[:n]); err != nil {
@@ -159,7 +161,7 @@ func (a *answer) head(status int, kept http.Header) {
 	if a.exchange.attempt > 0 {
 		h["X-Agentbus-Attempts"] = []string{strconv.Itoa(a.exchange.attempt)}
 	}
-	a.exchange.wrote = true
+	a.exchange.answering()
 	a.w.WriteHeader(status)
 }
 

@@ -29,7 +29,9 @@ type exchange struct {
 	dialect   dialect
 	notes     []string
 	record    agentbus.CallRecord // what becomes of it
-	wrote     bool                // the head of an answer is on its way
+	seen      agentbus.Observation
+	wrote     bool   // the head of an answer is on its way
+	replay    string // how a duplicate was answered without executing: hit, attached; "": it was not
 	// leads is set while this request leads its call: duplicates wait for what
 	// becomes of it. want is what it asks of the ledger. flight and attempt are
 	// set once it executes the call. failed is why it has no answer that
@@ -134,7 +136,7 @@ func (x *exchange) refuse(w http.ResponseWriter, err error) {
 	if x.attempt > 0 {
 		w.Header()["X-Agentbus-Attempts"] = []string{strconv.Itoa(x.attempt)}
 	}
-	x.wrote = true
+	x.answering()
 	httpx.WriteError(w, x.lineage, err)
 }
 

@@ -96,7 +96,13 @@ type Config struct {
 
 	Version string                      // of the product, for /version
 	Ready   func(context.Context) error // nil: always ready
-	Logger  *slog.Logger                // nil: nothing is logged
+	// Degraded says what is not as the operator wants it although the bus
+	// serves, in words for everybody: /readyz shows them. nil: nothing is.
+	Degraded func() []string
+	Logger   *slog.Logger // nil: nothing is logged
+
+	Observers []Observer // told of each request at its end (G33); none costs nothing
+	Tracer    Tracer     // nil: the traces of callers are continued, and none is begun (G34)
 }
 
 // A Stage is one step of the gateway's policy. It adds to what is known of the
@@ -110,27 +116,44 @@ type Stage struct {
 // execute may outlive their callers (G14); the http.Server that runs the
 // Gateway waits for them in Shutdown, and [Gateway.Abort] ends them.
 type Gateway struct {
-	cfg     Config
-	stages  []Stage
-	mux     *http.ServeMux
-	call    http.Handler // all stages
-	flights flights
-	slots   chan struct{} // one for each call that goes on without its caller
+	*live
 
+	cfg    Config
+	stages []Stage
+	mux    *http.ServeMux
+	call   http.Handler // all stages
+	log    *slog.Logger
+}
+
+// live is what outlasts a change of the configuration: everything that is about
+// calls and not about how they are treated. It is shared by a Gateway and those
+// that come after it.
+type live struct {
+	flights  flights
+	slots    chan struct{} // one for each call that goes on without its caller
 	inFlight atomic.Int64
 	draining atomic.Bool
-
-	log *slog.Logger
 }
 
 // New returns a Gateway. It reports every fault of the configuration at once.
-func New(c Config) (*Gateway, error) {
+func New(c Config) (*Gateway, error) { return build(c, nil) }
+
+// Reconfigured returns a Gateway that treats requests as c says and has g's
+// calls in common with it (G30): duplicates of a call that g serves attach to it,
+// what counts against limits counts on, and both drain and abort together. The
+// requests that g serves end as they began. DetachMax stays what it was.
+func (g *Gateway) Reconfigured(c Config) (*Gateway, error) { return build(c, g.live) }
+
+func build(c Config, calls *live) (*Gateway, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	c.setDefaults()
-	g := &Gateway{cfg: c, mux: http.NewServeMux(), log: c.Logger, slots: make(chan struct{}, max(c.DetachMax, 0))}
-	g.flights.byKey = map[agentbus.Digest]*flight{}
+	if calls == nil {
+		calls = &live{slots: make(chan struct{}, max(c.DetachMax, 0))}
+		calls.flights.byKey = map[agentbus.Digest]*flight{}
+	}
+	g := &Gateway{live: calls, cfg: c, mux: http.NewServeMux(), log: c.Logger}
 	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)
 		{"recover", g.recover},   // a panic costs one call, not the process
 		{"record", g.record},     // every hop leaves a record and a line in the log
@@ -269,7 +292,13 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	answerJSON(w, map[string]any{"status": "ready"})
+	body := map[string]any{"status": "ready"}
+	if g.cfg.Degraded != nil {
+		if why := g.cfg.Degraded(); len(why) > 0 {
+			body["degraded"] = why
+		}
+	}
+	answerJSON(w, body)
 }
 
 // listModels answers with the agents as models of the OpenAI dialect.

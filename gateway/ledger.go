@@ -294,7 +294,8 @@ func (x *exchange) replayHead(w http.ResponseWriter, call agentbus.CallRecord, h
 	if call.State == agentbus.CallSettled {
 		h["X-Agentbus-Turn-Cost-Usd"] = []string{x.target.turnCost(&call).USD()}
 	}
-	x.wrote = true
+	x.replay = how
+	x.answering()
 	w.WriteHeader(status)
 }
 

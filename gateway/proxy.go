@@ -28,7 +28,9 @@ func (g *Gateway) proxy(http.Handler) http.Handler {
 		x := exchangeOf(r)
 		ctx, cancel, release := g.callContext(r, x)
 		defer release()
+		x.calling()
 		resp, t, err := g.roundTrip(ctx, x, r) //nolint:contextcheck // a call outlives its caller (G14)
+		x.waited(x.seen.Called)
 		if err != nil {
 			g.fail(w, r, x, transportError(ctx, err)) //nolint:contextcheck // as above
 			return
@@ -115,6 +117,10 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 		h["Authorization"] = []string{reveal(x.auth)}
 	}
 	out := x.lineage
+	out.TraceParent = x.seen.Client.String()
+	if !x.target.Local {
+		x.seen.Host = to.base.Host
+	}
 	if x.inProcess == nil { // a driver of this bus has counted its hop already (P9)
 		out = out.Forward()
 	}
@@ -225,8 +231,8 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 	if e.Err != nil {
 		cause = x.redact(e.Err.Error())
 	}
-	g.log.LogAttrs(ctx, slog.LevelWarn, "attempt failed", slog.String("request_id", x.requestID), slog.String("run", string(x.lineage.Run)),
-		slog.String("turn", string(x.lineage.Turn)), slog.String("code", string(e.Code)), slog.String("error", message), slog.String("cause", cause))
+	g.log.LogAttrs(ctx, slog.LevelWarn, "attempt failed", x.where(),
+		slog.String("code", string(e.Code)), slog.String("error", message), slog.String("cause", cause))
 	if x.flight == nil {
 		return
 	}

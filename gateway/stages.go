@@ -29,7 +29,7 @@ func (g *Gateway) recover(next http.Handler) http.Handler {
 			case http.ErrAbortHandler:
 				panic(p) //nolint:forbidigo // the server cuts the answer off, which is what it is for
 			default:
-				g.log.LogAttrs(r.Context(), slog.LevelError, "panic", slog.String("request_id", x.requestID),
+				g.log.LogAttrs(r.Context(), slog.LevelError, "panic", x.where(),
 					slog.String("panic", x.redact(fmt.Sprint(p))), slog.String("stack", string(debug.Stack())))
 			}
 			if x.wrote {
@@ -65,6 +65,7 @@ func (g *Gateway) record(next http.Handler) http.Handler {
 				faults.At(faults.RecordAfter)
 			}
 			g.access(r, x)
+			g.tell(r, x)
 		}()
 		next.ServeHTTP(w, r)
 		returned = true
@@ -91,7 +92,7 @@ func (g *Gateway) access(r *http.Request, x *exchange) {
 		slog.Int("depth", c.Depth), slog.String("speaker", c.Speaker.Wire()), slog.String("caller", c.Caller),
 		slog.String("payer", string(c.Payer)), slog.String("agent", c.Agent), slog.String("state", string(c.State)),
 		slog.Int("status", c.Status), slog.String("code", string(c.Code)), slog.Int("attempts", c.Attempts),
-		slog.Int64("cost_micros", int64(c.Cost)), slog.Duration("took", c.Ended.Sub(c.Began)))
+		slog.Int64("cost_micros", int64(c.Cost)), slog.Duration("took", c.Ended.Sub(c.Began)), x.traceAttr())
 }
 
 // limits reads the body within its bounds (G3): over the size is 413, whether
@@ -186,6 +187,7 @@ func (g *Gateway) lineage(next http.Handler) http.Handler {
 		if x.lineage = l; l.Turn == "" {
 			x.minted = true
 		}
+		g.place(x, l.TraceParent, l.TraceState)
 		next.ServeHTTP(w, r)
 	})
 }

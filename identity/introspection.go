@@ -27,7 +27,8 @@ type IntrospectionConfig struct {
 	ClientID     string // whom the bus is to it; required
 	ClientSecret agentbus.Credential
 	// Prefixes begin the bearers that the endpoint is asked about, such as
-	// "x402_"; required. It is sent no other.
+	// "x402_". It is sent no other; without any, it is asked about every bearer
+	// that comes to it.
 	Prefixes []string
 	Audience string // what the endpoint must name in aud; "": anything
 
@@ -79,9 +80,6 @@ func NewIntrospection(c IntrospectionConfig) (*Introspection, error) {
 	if c.ClientID == "" || c.ClientSecret.IsZero() {
 		faults = append(faults, errors.New("introspection needs a client id and its secret"))
 	}
-	if len(c.Prefixes) == 0 {
-		faults = append(faults, errors.New("introspection needs the prefixes of the bearers it is asked about"))
-	}
 	for _, p := range c.Prefixes {
 		if p == "" {
 			faults = append(faults, errors.New("an empty prefix would show every credential to the introspection endpoint"))
@@ -113,7 +111,7 @@ func (c *IntrospectionConfig) setDefaults() {
 }
 
 // Identify returns the principal that the endpoint names for "Bearer " and a
-// token of one of the prefixes; anything else is [ErrNotMine]. When the
+// token of one of the prefixes, where there are some; anything else is [ErrNotMine]. When the
 // endpoint does not answer as it should it fails with CodeIdentityUnavailable,
 // or CodeOverloaded when it is being asked too much at once.
 func (i *Introspection) Identify(ctx context.Context, authorization agentbus.Credential) (agentbus.Principal, error) {
@@ -136,6 +134,9 @@ func (i *Introspection) Identify(ctx context.Context, authorization agentbus.Cre
 }
 
 func (i *Introspection) asks(bearer agentbus.Credential) bool {
+	if len(i.cfg.Prefixes) == 0 {
+		return true
+	}
 	token := bearer.Reveal() //nolint:forbidigo // a credential is verified, by its form (P19)
 	for _, p := range i.cfg.Prefixes {
 		if strings.HasPrefix(token, p) {

@@ -110,6 +110,7 @@ func TestIntrospection(t *testing.T) {
 	}{
 		"sub":            {says(answer{"active": true, "sub": "alice", "username": "al"}), nil, "x402:alice user false", ""},
 		"username":       {says(answer{"active": true, "username": "al"}), nil, "x402:al user false", ""},
+		"any prefix":     {says(answer{"active": true, "sub": "alice"}), func(c *identity.IntrospectionConfig) { c.Prefixes = nil }, "x402:alice user false", ""},
 		"inter-agent":    {says(answer{"active": true, "sub": "relay"}), nil, "x402:relay user true", ""}, // P20
 		"configured":     {says(answer{"active": true, "sub": "a", "payer": "b", "aud": []string{"agentbus"}, "role": "operator"}), claim, "x402:b admin false", ""},
 		"no claim":       {says(answer{"active": true, "sub": "a", "aud": "agentbus"}), claim, "", "bad_subject"},
@@ -291,7 +292,6 @@ func TestNewIntrospection(t *testing.T) {
 		"plain HTTP":   func(c *identity.IntrospectionConfig) { c.URL = "http://id.example.com/" },
 		"no secret":    func(c *identity.IntrospectionConfig) { c.ClientSecret = agentbus.Credential{} },
 		"no client":    func(c *identity.IntrospectionConfig) { c.ClientID = "" },
-		"no prefix":    func(c *identity.IntrospectionConfig) { c.Prefixes = nil },
 		"empty prefix": func(c *identity.IntrospectionConfig) { c.Prefixes = []string{""} },
 		"no name":      func(c *identity.IntrospectionConfig) { c.Realm.Name = "" },
 		"no cache":     func(c *identity.IntrospectionConfig) { c.Cache = -1 },

@@ -65,8 +65,8 @@ func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
 func (s *Server) buildAdmin() (err error) {
 	s.admin, err = admin.New(admin.Config{
 		Identifier: s, Runs: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s},
-		Token: s.cfg.Admin.Token, Profile: s.cfg.Admin.Pprof, Logger: s.log,
-		Status: admin.Status{Version: s.cfg.Version, Owner: s.owner, Config: s.cfg.Path, Stages: s.gateway.Stages()},
+		Token: s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,
+		Status: admin.Status{Version: s.cfg.Version, Owner: s.owner, Config: s.cfg.Path, Stages: s.now().gateway.Stages()},
 	})
 	return err
 }
@@ -136,9 +136,10 @@ type directory struct{ *Server }
 // Agents returns the agents, those that a run brought along too.
 func (d directory) Agents() []admin.Agent {
 	var agents []admin.Agent
-	for _, t := range d.router.Targets() {
+	now := d.now()
+	for _, t := range now.router.Targets() {
 		a := admin.Agent{Name: t.Name, Kind: t.Kind, Model: t.Model}
-		if c, ok := d.cfg.Agents[t.Name]; ok {
+		if c, ok := now.cfg.Agents[t.Name]; ok {
 			a.Aliases = c.Aliases
 			if c.Price != nil {
 				a.Price = &t.Price

@@ -20,7 +20,7 @@ import (
 const memoryURL = "http://localhost/v1"
 
 // buildAgents builds the agents of the configuration.
-func (s *Server) buildAgents() error {
+func (s *wiring) buildAgents() error {
 	var targets []*gateway.Target
 	aliases := map[string]*gateway.Target{}
 	for _, name := range slices.Sorted(maps.Keys(s.cfg.Agents)) {
@@ -38,7 +38,7 @@ func (s *Server) buildAgents() error {
 	return nil
 }
 
-func (s *Server) target(name string, a config.Agent) (*gateway.Target, error) {
+func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 	t := &gateway.Target{
 		Name: name, Kind: string(a.Kind), Model: a.Model, Authorization: a.Authorization,
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
@@ -78,7 +78,7 @@ func reach(t *gateway.Target, a config.Agent) (err error) {
 }
 
 // local builds an agent that lives in this process.
-func (s *Server) local(name string, a config.Agent) (agentbus.Backend, error) {
+func (s *wiring) local(name string, a config.Agent) (agentbus.Backend, error) {
 	if a.Kind == config.KindConversation {
 		return s.conversationAgent(a.Conversation)
 	}
@@ -100,8 +100,9 @@ func headers(configured map[string]agentbus.Credential) http.Header {
 // agent returns the agent of that name as a backend behind this bus's own
 // gateway: its calls pass every stage, in memory. They need the mark of
 // gateway.WithInProcess in their context.
-func (s *Server) agent(name string) (agentbus.Backend, error) {
-	// The gateway is looked up at the call: agents are built before it.
+func (s *wiring) agent(name string) (agentbus.Backend, error) {
+	// The gateway is looked up at the call: agents are built before it. It is that
+	// of the same wiring, so that a conversation ends with the agents it began with.
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.gateway.ServeHTTP(w, r) })
 	b, err := openai.New(openai.Config{URL: memoryURL, Model: name, Transport: httpx.Memory(h)})
 	if err != nil {

@@ -62,7 +62,7 @@ type spec struct {
 // asked for the keys of peers when a run of theirs is resumed.
 func (s *Server) Converse(ctx context.Context, st Start, key func(env string) agentbus.Credential) iter.Seq2[conversation.Event, error] {
 	return func(yield func(conversation.Event, error) bool) {
-		c, o, err := s.prepare(ctx, &st, key)
+		c, o, err := s.now().prepare(ctx, &st, key)
 		if err != nil {
 			yield(conversation.Event{}, err)
 			return
@@ -72,13 +72,13 @@ func (s *Server) Converse(ctx context.Context, st Start, key func(env string) ag
 	}
 }
 
-func (s *Server) prepare(ctx context.Context, st *Start, key func(string) agentbus.Credential) (c conversation.Conversation, o conversation.Options, err error) {
+func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentbus.Credential) (c conversation.Conversation, o conversation.Options, err error) {
 	o = conversation.Options{
 		Seed: st.Seed, Run: st.Run, Payer: LocalPayer, Journal: s.store, Runs: s.Runs(), Owner: s.owner,
 		Force: st.Force, MaxDepth: s.cfg.Limits.MaxDepth,
 	}
 	if !st.Authorization.IsZero() {
-		p, err := s.Identify(ctx, st.Authorization)
+		p, err := s.identity.Identify(ctx, st.Authorization)
 		if err != nil {
 			return c, o, fmt.Errorf("identify the payer: %w", err)
 		}
@@ -131,7 +131,7 @@ func (s *Server) stored(ctx context.Context, run agentbus.RunID, payer agentbus.
 }
 
 // conversation builds the conversation that sp describes.
-func (s *Server) conversation(sp spec) (conversation.Conversation, error) {
+func (s *wiring) conversation(sp spec) (conversation.Conversation, error) {
 	if sp.Peers != nil {
 		return s.peers(sp)
 	}
@@ -162,7 +162,7 @@ func keys[V any](m map[string]V) []string {
 	return names
 }
 
-func (s *Server) configured(name string, def config.Conversation) (conversation.Conversation, error) {
+func (s *wiring) configured(name string, def config.Conversation) (conversation.Conversation, error) {
 	c := conversation.Conversation{Name: name, MaxTurns: def.MaxTurns, Budget: def.BudgetUSD, HaltContains: def.Halt.Contains}
 	var faults []error
 	var order conversation.RoundRobin
@@ -188,7 +188,7 @@ func (s *Server) configured(name string, def config.Conversation) (conversation.
 
 // peers builds a conversation of agents that are not configured, and makes them
 // known to the gateway.
-func (s *Server) peers(sp spec) (conversation.Conversation, error) {
+func (s *wiring) peers(sp spec) (conversation.Conversation, error) {
 	def := config.Conversation{MaxTurns: sp.MaxTurns, BudgetUSD: sp.Budget}
 	if def.MaxTurns == 0 {
 		def.MaxTurns = defaultMaxTurns
@@ -206,7 +206,7 @@ func (s *Server) peers(sp spec) (conversation.Conversation, error) {
 const defaultMaxTurns = 10
 
 // conversationAgent makes a configured conversation callable as an agent.
-func (s *Server) conversationAgent(name string) (agentbus.Backend, error) {
+func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
 	sp := spec{Conversation: name}
 	c, err := s.conversation(sp)
 	if err != nil {

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/identity"
@@ -17,12 +15,7 @@ import (
 
 // buildIdentity makes a chain of those who know callers, in the order of the
 // configuration (G4).
-func (s *Server) buildIdentity() (err error) {
-	dialer := net.Dialer{Timeout: 10 * time.Second}
-	s.issuers = &http.Transport{
-		DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
-		MaxIdleConnsPerHost: 64, // no proxy from the environment: tokens are shown to their issuer only (P24)
-	}
+func (s *wiring) buildIdentity() (err error) {
 	var order []identity.Identifier
 	for _, m := range s.cfg.Auth.Methods() {
 		var more []identity.Identifier
@@ -46,7 +39,7 @@ func (s *Server) buildIdentity() (err error) {
 }
 
 // keyIdentifier knows the API keys of the configuration and the store.
-func (s *Server) keyIdentifier() ([]identity.Identifier, error) {
+func (s *wiring) keyIdentifier() ([]identity.Identifier, error) {
 	static := append([]identity.StaticKey(nil), s.cfg.Keys...)
 	for _, k := range s.cfg.Config.Keys {
 		static = append(static, identity.StaticKey{Principal: k.Principal(), Secret: k.Secret})
@@ -55,7 +48,7 @@ func (s *Server) keyIdentifier() ([]identity.Identifier, error) {
 	return []identity.Identifier{keys}, err
 }
 
-func (s *Server) jwtIdentifiers() (issuers []identity.Identifier, err error) {
+func (s *wiring) jwtIdentifiers() (issuers []identity.Identifier, err error) {
 	var faults []error
 	for _, c := range s.cfg.Auth.JWT {
 		j, err := identity.NewJWT(identity.JWTConfig{
@@ -69,7 +62,7 @@ func (s *Server) jwtIdentifiers() (issuers []identity.Identifier, err error) {
 	return issuers, errors.Join(faults...)
 }
 
-func (s *Server) introspectionIdentifier() ([]identity.Identifier, error) {
+func (s *wiring) introspectionIdentifier() ([]identity.Identifier, error) {
 	c := s.cfg.Auth.Introspection
 	i, err := identity.NewIntrospection(identity.IntrospectionConfig{
 		Realm:  identity.Realm{Name: c.Name, InterAgent: c.InterAgent, Admins: c.Admins},
@@ -80,7 +73,7 @@ func (s *Server) introspectionIdentifier() ([]identity.Identifier, error) {
 	return []identity.Identifier{i}, err
 }
 
-func (s *Server) certificateIdentifier() ([]identity.Identifier, error) {
+func (s *wiring) certificateIdentifier() ([]identity.Identifier, error) {
 	c := s.cfg.Auth.MTLS
 	certs, err := identity.NewCertificates(identity.CertificatesConfig{
 		Realm: identity.Realm{Name: c.Name, InterAgent: c.InterAgent, Admins: c.Admins},
@@ -92,7 +85,7 @@ func (s *Server) certificateIdentifier() ([]identity.Identifier, error) {
 // Identify returns the principal of an Authorization value; see
 // [identity.Chain.Identify].
 func (s *Server) Identify(ctx context.Context, authorization agentbus.Credential) (agentbus.Principal, error) {
-	return s.identity.Identify(ctx, authorization)
+	return s.now().identity.Identify(ctx, authorization)
 }
 
 // encrypted returns l with TLS, as the configuration says, else l; with an error

@@ -10,16 +10,18 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/conversation"
-	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/httpx"
 	"github.com/agentbus/agentbus/server/config"
 	"github.com/agentbus/agentbus/store/sqlite"
+	"github.com/agentbus/agentbus/telemetry"
 )
 
 // Config configures [New].
@@ -28,6 +30,11 @@ type Config struct {
 
 	Version string       // of the product
 	Logger  *slog.Logger // nil: nothing is logged
+	// Load reads the configuration again, for [Server.Reload]; nil: it never
+	// changes. While the bus serves it is called when the file changes and when
+	// Hangup says so.
+	Load   func() (*config.Config, []config.Warning, error)
+	Hangup <-chan os.Signal
 	// Keys are principals beside those of the configuration and the store, for
 	// programs that bring their own, such as the demo.
 	Keys []identity.StaticKey
@@ -36,16 +43,18 @@ type Config struct {
 // A Server is a bus: open from [New] to [Server.Close], and reachable from
 // outside while [Server.Serve] runs. It is safe for concurrent use.
 type Server struct {
-	cfg      Config
-	log      *slog.Logger
-	owner    string
-	store    Store
-	identity *identity.Chain
-	router   roster
-	gateway  *gateway.Gateway
-	admin    *admin.API
-	agents   *httpx.Direct   // to agents on the network
-	issuers  *http.Transport // to those who know tokens
+	cfg     Config // what it began with
+	log     *slog.Logger
+	owner   string
+	store   Store
+	admin   *admin.API
+	agents  *httpx.Direct   // to agents on the network
+	issuers *http.Transport // to those who know tokens
+	metrics *telemetry.Metrics
+	traces  *telemetry.Traces // nil: none are sent
+
+	current   atomic.Pointer[wiring]
+	reloading reloading
 }
 
 // New opens the store and builds the bus. Nothing listens yet; conversations
@@ -55,7 +64,13 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	store, err := sqlite.Open(ctx, sqlite.Config{Path: c.Store.SQLite, Logger: s.log})
+	var store *sqlite.Store
+	s.metrics = telemetry.NewMetrics(telemetry.MetricsConfig{
+		Version: c.Version, Current: func() bool { return len(s.Degraded()) == 0 },
+		InFlight: func() int { return s.now().gateway.InFlight() }, Detached: func() int { return s.now().gateway.Detached() },
+		Queued: func() int { return store.Queued() },
+	})
+	store, err := sqlite.Open(ctx, sqlite.Config{Path: c.Store.SQLite, Logger: s.log, Committed: s.metrics.Committed})
 	if err != nil {
 		return nil, &agentbus.Error{
 			Code: agentbus.CodeStoreUnavailable, Message: "the store " + c.Store.URL + " cannot be opened", Err: err,
@@ -64,15 +79,27 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	}
 	s.store = store
 	s.releaseDead(ctx)
-	if err := s.build(); err != nil {
+	s.dial()
+	if s.traces, err = telemetry.NewTraces(ctx, telemetry.TracesConfig{OTLP: c.Telemetry.OTLP, Version: c.Version, Logger: s.log}); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
+	w, err := s.wire(s.cfg)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.current.Store(w)
+	if err := s.buildAdmin(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.reloading.read = stamp(c.Path)
 	return s, nil
 }
 
-func (s *Server) build() (err error) {
-	if err := s.buildIdentity(); err != nil {
-		return err
+// dial prepares the way to agents on the network.
+func (s *Server) dial() {
+	s.issuers = &http.Transport{
+		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
+		MaxIdleConnsPerHost: 64, // no proxy from the environment: tokens are shown to their issuer only (P24)
 	}
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	s.agents = &httpx.Direct{
@@ -85,32 +112,18 @@ func (s *Server) build() (err error) {
 			DialContext:           dialer.DialContext, // no proxy from the environment: credentials go to agents only (P24)
 		},
 	}
-	if err := s.buildAgents(); err != nil {
-		return err
-	}
-	l, d := s.cfg.Limits, s.cfg.Detach
-	if d.Max == 0 {
-		d.Max = -1
-	}
-	s.gateway, err = gateway.New(gateway.Config{
-		Router: &s.router, Identifier: s.identity, Ledger: s.store, Recorder: s.store,
-		MaxDepth: l.MaxDepth, MaxBody: int64(l.MaxBody), BodyTimeout: l.ReadBody, CallTimeout: l.CallTimeout,
-		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, DetachMax: d.Max, DetachTimeout: d.Timeout,
-		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
-		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
-		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Logger: s.log,
-	})
-	if err != nil {
-		return err
-	}
-	return s.buildAdmin()
 }
 
-// Close closes the store. Nothing may use the Server any more.
+// Close closes the store, and sends the spans that wait. Nothing may use the
+// Server any more.
 func (s *Server) Close() error {
 	s.agents.CloseIdleConnections()
 	s.issuers.CloseIdleConnections()
-	return s.store.Close()
+	err := s.store.Close()
+	if s.traces != nil {
+		err = errors.Join(err, s.traces.Close())
+	}
+	return err
 }
 
 // Store returns what the bus keeps, to read and to manage keys.
@@ -124,7 +137,14 @@ func (s *Server) Owner() string { return s.owner }
 func (s *Server) Runs() conversation.Runs { return takeover{s.store} }
 
 // Handler returns the public surface, for programs that bring their own server.
-func (s *Server) Handler() http.Handler { return s.gateway }
+// Each request meets the configuration in force when it comes.
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.now().gateway.ServeHTTP(w, r) })
+}
+
+// Metrics returns the figures of the bus for Prometheus (G33). They stand on no
+// public route: mount them where operators listen.
+func (s *Server) Metrics() http.Handler { return s.metrics.Handler() }
 
 // Listen listens on the configured address.
 func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
@@ -145,18 +165,19 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	srv, l := s.http(l, s.gateway)
+	srv, l := s.http(l, s.Handler())
 	defer s.keep(ctx)()
+	defer s.watching(ctx)()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)
 	case <-s.store.Broken():
-		return errors.Join(errBroken, s.drain(ctx, srv, served, min(brokenPatience, s.cfg.DrainTimeout)))
+		return errors.Join(errBroken, s.drain(ctx, srv, served, min(brokenPatience, s.now().cfg.DrainTimeout)))
 	case <-ctx.Done():
 	}
-	return s.drain(ctx, srv, served, s.cfg.DrainTimeout)
+	return s.drain(ctx, srv, served, s.now().cfg.DrainTimeout)
 }
 
 // http returns a server of h, within the limits of the configuration, and the
@@ -179,12 +200,12 @@ const brokenPatience = time.Second
 
 func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error, atMost time.Duration) error {
 	s.log.LogAttrs(ctx, slog.LevelInfo, "draining", slog.Duration("at_most", atMost))
-	s.gateway.Drain()
+	s.now().gateway.Drain()
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
 	defer cancel()
 	err := srv.Shutdown(patience)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.gateway.Abort()
+		s.now().gateway.Abort()
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		if err = srv.Shutdown(last); err != nil {

@@ -45,7 +45,7 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 // sweep removes the stored answers that are older than the configuration keeps
 // them (G25).
 func (s *Server) sweep(ctx context.Context) {
-	before := time.Now().Add(-s.cfg.Retention.Replies)
+	before := time.Now().Add(-s.now().cfg.Retention.Replies)
 	for ctx.Err() == nil {
 		n, err := s.store.Sweep(ctx, before, sweepBatch)
 		if err != nil && ctx.Err() == nil {

@@ -141,7 +141,7 @@ func (a *app) driving(ctx context.Context) (*server.Server, reasons, error) {
 	if err != nil {
 		return nil, why, err
 	}
-	s, err := a.open(ctx, c, slog.New(why))
+	s, err := a.open(ctx, server.Config{Config: c, Logger: slog.New(why)})
 	return s, why, err
 }
 

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"syscall"
 
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
@@ -18,9 +22,14 @@ type serveVerb struct {
 	Quiet    bool   `help:"Log warnings and errors only, no line for each call."`
 }
 
-// gcPercent trades memory for CPU (G35): with a heap of a few MiB the collector
-// would run many times a second.
-const gcPercent = 400
+// How far the heap may grow between two collections, in percent (G35). With a
+// live heap of a few MiB the collector would run many times a second at the
+// runtime's own 100; docs/operations.md has what was measured. Where GOMEMLIMIT
+// bounds the memory it does so whatever stands here, so the bus takes more of it.
+const (
+	gcPercent        = 400
+	gcPercentLimited = 800
+)
 
 // moreProcs are the threads that may run Go beside one a core. The committer
 // waits for the disk a few hundred times a second, and loses its place each
@@ -31,7 +40,11 @@ const moreProcs = 4
 // tune sets the runtime for a server, unless the environment has.
 func (a *app) tune() {
 	if _, set := a.env("GOGC"); !set {
-		debug.SetGCPercent(gcPercent)
+		percent := gcPercent
+		if debug.SetMemoryLimit(-1) != math.MaxInt64 { // GOMEMLIMIT, as the runtime has read it
+			percent = gcPercentLimited
+		}
+		debug.SetGCPercent(percent)
 	}
 	if _, set := a.env("GOMAXPROCS"); !set {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + moreProcs)
@@ -56,7 +69,10 @@ func (v *serveVerb) Run(ctx context.Context, a *app) error {
 	calm, stop := newCalmLog(ctx, a.stderr, level)
 	defer stop()
 	log := slog.New(calm)
-	s, err := a.open(ctx, c, log)
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	s, err := a.open(ctx, server.Config{Config: c, Logger: log, Load: a.again(c, flags), Hangup: hangup})
 	if err != nil {
 		return err
 	}
@@ -100,10 +116,22 @@ func taken(address string, err error, or string) error {
 	return &failure{exit: exitFailed, what: "cannot listen on " + address, why: cause(err), next: "stop what listens there, or " + or}
 }
 
-// open builds the bus of a configuration. Nothing listens yet.
-func (a *app) open(ctx context.Context, c *config.Config, log *slog.Logger) (*server.Server, error) {
+// again reads the configuration as it was read at first (G30). A file that was
+// there must be there: while it is being replaced there is a moment without one,
+// and all defaults would be a bus without agents.
+func (a *app) again(c *config.Config, flags []config.Flag) func() (*config.Config, []config.Warning, error) {
+	from := a.source(flags...)
+	if c.Path != "" {
+		from.Path = c.Path
+	}
+	return func() (*config.Config, []config.Warning, error) { return config.Load(from) }
+}
+
+// open builds a bus. Nothing listens yet.
+func (a *app) open(ctx context.Context, c server.Config) (*server.Server, error) {
 	info, _ := debug.ReadBuildInfo()
-	return server.New(ctx, server.Config{Config: c, Version: newBuild(info, linkedVersion).Version, Logger: log})
+	c.Version = newBuild(info, linkedVersion).Version
+	return server.New(ctx, c)
 }
 
 // opened loads the configuration and builds its bus, for verbs that act on the
@@ -113,6 +141,6 @@ func (a *app) opened(ctx context.Context) (*server.Server, *config.Config, error
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := a.open(ctx, c, nil)
+	s, err := a.open(ctx, server.Config{Config: c})
 	return s, c, err
 }

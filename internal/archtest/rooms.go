@@ -31,6 +31,7 @@ var rooms = []room{
 	{path: "a2a", floor: 2, reach: 1},
 	{path: "execagent", floor: 2, reach: 1},
 	{path: "builtin", floor: 2, reach: 1},
+	{path: "telemetry", floor: 2, reach: 1},
 
 	{path: "admin/console", floor: 2.5, reach: 2}, // the pages; admin serves them
 	{path: "gateway", floor: 3, reach: 2},

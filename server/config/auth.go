@@ -78,7 +78,7 @@ type Introspection struct {
 	ClientID         string        `yaml:"client_id" required:"true" example:"agentbus" doc:"Who the bus is to the endpoint."`
 	ClientSecretEnv  string        `yaml:"client_secret_env" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" doc:"Environment variable that holds the secret of client_id."`
 	ClientSecretFile string        `yaml:"client_secret_file" doc:"File that holds the secret of client_id, on one line."`
-	Prefixes         []string      `yaml:"prefixes" required:"true" min:"1" example:"[x402_, ag_]" pattern:"^[!-~]+$" doc:"How the tokens begin that the endpoint is asked about. It is shown no other."`
+	Prefixes         []string      `yaml:"prefixes" example:"[x402_, ag_]" pattern:"^[!-~]+$" doc:"How the tokens begin that the endpoint is asked about. It is shown no other. Empty: it is asked about every token that nobody before it in auth.order knows."`
 	Audience         string        `yaml:"audience" doc:"What the endpoint must name in aud. Empty: anything."`
 	SubjectClaim     string        `yaml:"subject_claim" doc:"Member of the answer that names the principal, who pays. Empty: sub, else username."`
 	RoleClaim        string        `yaml:"role_claim" doc:"Member, a text or a list, that makes an admin when it holds admin_value. Empty: none does."`

@@ -30,6 +30,7 @@ func (l *loader) check() {
 	l.flags()
 	l.listen()
 	l.publicURL()
+	l.collector()
 	l.storeURL()
 	l.keys()
 	l.admin()
@@ -108,6 +109,14 @@ func loopback(host string) bool {
 func (l *loader) publicURL() {
 	if l.c.PublicURL != "" {
 		l.httpURL("public_url", l.c.PublicURL)
+	}
+}
+
+// collector checks where spans go. A password is kept out of the URL: the
+// headers of the export come by OTEL_EXPORTER_OTLP_HEADERS.
+func (l *loader) collector() {
+	if l.c.Telemetry.OTLP != "" {
+		l.httpURL("telemetry.otlp", l.c.Telemetry.OTLP)
 	}
 }
 

@@ -107,9 +107,6 @@ func (l *loader) introspection(in *Introspection, path string, owner map[string]
 	} else if in.ClientSecretEnv == "" && in.ClientSecretFile == "" {
 		l.fault(path, "the client has no secret", "name the variable that holds it with client_secret_env, or the file with client_secret_file")
 	}
-	if len(in.Prefixes) == 0 && !l.faulty(join(path, "prefixes")) {
-		l.fault(join(path, "prefixes"), "there is none, so the endpoint would never be asked", "write how its tokens begin, such as [x402_]")
-	}
 	for i, p := range in.Prefixes {
 		if at := item(join(path, "prefixes"), i); !visibleRE.MatchString(p) && !l.faulty(at) {
 			l.fault(at, "this is not how a token can begin", "write one or more visible ASCII characters")

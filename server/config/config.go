@@ -32,6 +32,7 @@ import (
 //	for       the kinds of agent it belongs to, separated by |
 //	example   what the commented file shows for it when there is no default
 //	idle      "true": the key is checked, and this version does not act on it
+//	restart   "true": a change of it waits for a restart (G30)
 //
 // A blank field of type later is a key of the specification that this version
 // reads and does not act on.
@@ -43,10 +44,10 @@ type later struct{}
 // A Config is a checked configuration. It comes from [Load], is not changed
 // afterwards and may then be shared.
 type Config struct {
-	Listen         string                  `yaml:"listen" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. Without tls, keep it on loopback or behind a proxy that has."`
+	Listen         string                  `yaml:"listen" restart:"true" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. Without tls, keep it on loopback or behind a proxy that has."`
 	Admin          Admin                   `yaml:"admin" doc:"Listener of the admin API and the metrics, apart from the public one. Only admins may use it: keys with role admin, and the token."`
 	PublicURL      string                  `yaml:"public_url" idle:"true" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request."`
-	TLS            *TLS                    `yaml:"tls" doc:"The public surface over TLS, with HTTP/1.1. Absent: plain HTTP."`
+	TLS            *TLS                    `yaml:"tls" restart:"true" doc:"The public surface over TLS, with HTTP/1.1. Absent: plain HTTP."`
 	Keys           []Key                   `yaml:"keys" doc:"Who may call: static principals. More are made by agentbus keys create, which needs no secret here."`
 	Auth           Auth                    `yaml:"auth" doc:"Who may call beside keys, and who is asked first (G4)."`
 	Agents         map[string]Agent        `yaml:"agents" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"The agents of this bus by name. A caller reaches one as model NAME, agent/NAME, bridge/KIND/NAME or an alias (G1)."`
@@ -58,12 +59,12 @@ type Config struct {
 	Detach         Detach                  `yaml:"detach" doc:"Calls that go on in the background after their caller left, so that its retry finds the answer (G14)."`
 	Ledger         Ledger                  `yaml:"ledger" doc:"Once per turn, charged once."`
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
-	StrictHTTP     bool                    `yaml:"strict_http" default:"true" env:"AGENTBUS_STRICT_HTTP" doc:"Refuse ambiguous HTTP at the socket: two body lengths, folded headers, bare line feeds (G36)."`
-	InstallKeyFile string                  `yaml:"install_key_file" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
+	Telemetry      Telemetry               `yaml:"telemetry" doc:"What is told to the world outside (G33, G34)."`
+	StrictHTTP     bool                    `yaml:"strict_http" restart:"true" default:"true" env:"AGENTBUS_STRICT_HTTP" doc:"Refuse ambiguous HTTP at the socket: two body lengths, folded headers, bare line feeds (G36)."`
+	InstallKeyFile string                  `yaml:"install_key_file" restart:"true" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
 	_ later `yaml:"budgets" doc:"Caps per payer and period (G27)."`
-	_ later `yaml:"telemetry" doc:"OpenTelemetry export."`
 	_ later `yaml:"chain" doc:"The agent chain of A2A calls (C4 to C13)."`
 	_ later `yaml:"lineage" doc:"Conversation lineage (K2)."`
 	_ later `yaml:"resolver" doc:"Resolving agents by address."`
@@ -80,10 +81,10 @@ type Config struct {
 
 // Admin is the listener for those who operate the bus.
 type Admin struct {
-	Listen    string `yaml:"listen" default:"127.0.0.1:8081" pattern:"^([^ /]+:[0-9]{1,5}|:[0-9]{1,5})?$" env:"AGENTBUS_ADMIN_LISTEN" doc:"Its address, host:port; empty: there is none. Beyond this machine it needs a token, and a proxy with TLS before it."`
-	TokenEnv  string `yaml:"token_env" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Environment variable that holds the token of a principal that may use this listener only."`
-	TokenFile string `yaml:"token_file" doc:"File that holds the token, on one line."`
-	Pprof     bool   `yaml:"pprof" default:"false" doc:"Serve profiles of the process below /debug/pprof/, to admins."`
+	Listen    string `yaml:"listen" restart:"true" default:"127.0.0.1:8081" pattern:"^([^ /]+:[0-9]{1,5}|:[0-9]{1,5})?$" env:"AGENTBUS_ADMIN_LISTEN" doc:"Its address, host:port; empty: there is none. Beyond this machine it needs a token, and a proxy with TLS before it."`
+	TokenEnv  string `yaml:"token_env" restart:"true" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Environment variable that holds the token of a principal that may use this listener only."`
+	TokenFile string `yaml:"token_file" restart:"true" doc:"File that holds the token, on one line."`
+	Pprof     bool   `yaml:"pprof" restart:"true" default:"false" doc:"Serve profiles of the process below /debug/pprof/, to admins."`
 
 	// Token is what TokenEnv or TokenFile holds, without a scheme; none when
 	// neither is set.
@@ -92,21 +93,26 @@ type Admin struct {
 
 // Store says where things are kept.
 type Store struct {
-	URL string `yaml:"url" default:"sqlite:agentbus.db" pattern:"^sqlite:[^?#]+$" env:"AGENTBUS_STORE_URL" doc:"sqlite:PATH, relative to the working directory."`
+	URL string `yaml:"url" restart:"true" default:"sqlite:agentbus.db" pattern:"^sqlite:[^?#]+$" env:"AGENTBUS_STORE_URL" doc:"sqlite:PATH, relative to the working directory."`
 	// SQLite is the path in URL.
 	SQLite string `yaml:"-"`
+}
+
+// Telemetry says where to the bus tells what it does.
+type Telemetry struct {
+	OTLP string `yaml:"otlp" restart:"true" pattern:"^(https?://[^?#@]+)?$" example:"http://127.0.0.1:4318" doc:"Base URL of a collector that takes OpenTelemetry spans as OTLP over HTTP. Empty: the standard OTEL_* variables decide; without them, none are sent."`
 }
 
 // Limits are the bounds of a call.
 type Limits struct {
 	MaxDepth       int           `yaml:"max_depth" default:"4" min:"1" max:"999999999" env:"CLI_BRIDGE_MAX_DEPTH" doc:"A call that arrives at this depth is refused (P10)."`
 	MaxBody        Size          `yaml:"max_body" default:"4MiB" min:"1" max:"1GiB" doc:"Largest request body."`
-	MaxHeader      Size          `yaml:"max_header" default:"64KiB" min:"1KiB" max:"16MiB" doc:"Largest header block of a request."`
+	MaxHeader      Size          `yaml:"max_header" restart:"true" default:"64KiB" min:"1KiB" max:"16MiB" doc:"Largest header block of a request."`
 	CallTimeout    time.Duration `yaml:"call_timeout" default:"10m" min:"1ms" doc:"Deadline of a whole call."`
-	ReadHeader     time.Duration `yaml:"read_header" default:"10s" min:"1ms" doc:"Time to read the header block of a request."`
+	ReadHeader     time.Duration `yaml:"read_header" restart:"true" default:"10s" min:"1ms" doc:"Time to read the header block of a request."`
 	ReadBody       time.Duration `yaml:"read_body" default:"60s" min:"1ms" doc:"Time to read the body of a request."`
-	Idle           time.Duration `yaml:"idle" default:"120s" min:"1ms" doc:"How long a connection may wait for its next request."`
-	ResponseHeader time.Duration `yaml:"response_header" default:"120s" min:"1ms" doc:"How long an agent may take to begin its answer."`
+	Idle           time.Duration `yaml:"idle" restart:"true" default:"120s" min:"1ms" doc:"How long a connection may wait for its next request."`
+	ResponseHeader time.Duration `yaml:"response_header" restart:"true" default:"120s" min:"1ms" doc:"How long an agent may take to begin its answer."`
 	StreamIdle     time.Duration `yaml:"stream_idle" default:"5m" min:"1ms" doc:"How long a stream may be silent."`
 	InFlight       int           `yaml:"in_flight" default:"10000" min:"1" max:"10000000" doc:"Calls at once; more are answered 503 with Retry-After (G8)."`
 }
@@ -146,7 +152,7 @@ type Retention struct {
 
 // Detach bounds the calls whose caller has left.
 type Detach struct {
-	Max     int           `yaml:"max" default:"256" min:"0" max:"1000000" doc:"How many at once; 0: a call ends when its caller leaves."`
+	Max     int           `yaml:"max" restart:"true" default:"256" min:"0" max:"1000000" doc:"How many at once; 0: a call ends when its caller leaves."`
 	Timeout time.Duration `yaml:"timeout" default:"5m" min:"1ms" doc:"How long each."`
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"reflect"
 	"strings"
 )
@@ -109,7 +110,7 @@ func Example() []byte {
 					continue
 				}
 				comment(&b, "  # ", g.doc)
-				b.WriteString("#  " + g.name + ": " + g.def + "\n")
+				b.WriteString("#  " + g.name + ": " + cmp.Or(g.def, g.example) + "\n")
 			}
 		case f.def == "":
 			b.WriteString("#" + f.name + ": " + f.example + "\n")

@@ -19,6 +19,7 @@ type field struct {
 	required                     bool
 	later                        bool // accepted, not acted on
 	idle                         bool // checked, not acted on
+	restart                      bool // a change waits for a restart
 	index                        int
 	typ                          reflect.Type
 }
@@ -46,11 +47,15 @@ func fieldsOf(t reflect.Type) []field {
 		if name == "" || name == "-" {
 			continue
 		}
+		doc := sf.Tag.Get("doc")
+		if sf.Tag.Get("restart") == "true" {
+			doc += " A change waits for a restart."
+		}
 		fs = append(fs, field{
-			name: name, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"), env: sf.Tag.Get("env"), example: sf.Tag.Get("example"), or: sf.Tag.Get("or"),
+			name: name, doc: doc, def: sf.Tag.Get("default"), env: sf.Tag.Get("env"), example: sf.Tag.Get("example"), or: sf.Tag.Get("or"),
 			min: sf.Tag.Get("min"), max: sf.Tag.Get("max"), pattern: sf.Tag.Get("pattern"), keys: sf.Tag.Get("keys"),
 			enum: words(sf.Tag.Get("enum")), kinds: words(sf.Tag.Get("for")),
-			required: sf.Tag.Get("required") == "true", later: sf.Type == typeLater, idle: sf.Tag.Get("idle") == "true",
+			required: sf.Tag.Get("required") == "true", later: sf.Type == typeLater, idle: sf.Tag.Get("idle") == "true", restart: sf.Tag.Get("restart") == "true",
 			index: i, typ: sf.Type,
 		})
 	}

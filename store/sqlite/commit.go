@@ -138,7 +138,9 @@ func (s *Store) drain(batch []*task) []*task {
 // one of its tasks fails, each runs in a transaction of its own, so that only
 // the bad one fails.
 func (s *Store) settle(ctx context.Context, batch []*task) {
+	began := time.Now()
 	err := s.transact(batch)
+	s.timed(time.Since(began))
 	_, bad := errors.AsType[*undone](err)
 	switch _, verdict := errors.AsType[*agentbus.Error](err); {
 	case fatal(err):

@@ -57,15 +57,18 @@ type attempt struct {
 	last     link // of the payer's chain
 }
 
+// executing finds an attempt of a call, with all that is needed to end it.
+const executing = `SELECT c.payer, c.key, c.agent, c.run, c.turn, c.notes,
+		EXISTS (SELECT 1 FROM frames WHERE frames.id BETWEEN c.id << 28 AND (c.id << 28) + 0xfffffff),
+		h.amount, h.accounts, ` + linkColumns + `
+	FROM calls c LEFT JOIN holds h ON h.call_id = c.id
+		LEFT JOIN entries e ON e.payer = c.payer AND e.seq = (SELECT max(seq) FROM entries WHERE payer = c.payer)
+	WHERE c.id = ?1 AND c.attempts = ?2 AND c.state = 'executing'`
+
 // takeAttempt reads the attempt that is about to end. It answers errFenced when
 // the call is not executing under it.
 func takeAttempt(c *conn, id int64, number int) (a attempt, err error) {
-	r, found, err := c.first(`SELECT c.payer, c.key, c.agent, c.run, c.turn, c.notes,
-			EXISTS (SELECT 1 FROM frames WHERE frames.id BETWEEN c.id << 28 AND (c.id << 28) + 0xfffffff),
-			h.amount, h.accounts, `+linkColumns+`
-		FROM calls c LEFT JOIN holds h ON h.call_id = c.id
-			LEFT JOIN entries e ON e.payer = c.payer AND e.seq = (SELECT max(seq) FROM entries WHERE payer = c.payer)
-		WHERE c.id = ?1 AND c.attempts = ?2 AND c.state = 'executing'`, id, int64(number))
+	r, found, err := c.first(executing, id, int64(number))
 	if err == nil && !found {
 		err = errFenced
 	}

@@ -44,6 +44,9 @@ func TestAFullDiskIsSurvived(t *testing.T) {
 	if err != nil || len(calls) < acknowledged {
 		t.Errorf("%d acknowledged, %d there: %v", acknowledged, len(calls), err)
 	}
+	if v, err := s.VerifyLedger(t.Context()); err != nil || v.Fault != "" || v.Entries != int64(acknowledged) {
+		t.Errorf("%d acknowledged, the ledger: %+v, %v", acknowledged, v, err)
+	}
 	// What nobody waited for is kept until it can be written.
 	if calls, err := s.Calls(t.Context(), "run_b"); err != nil || len(calls) != 1 || calls[0].Repeats != 2 {
 		t.Errorf("refusals: %+v, %v", calls, err)
@@ -55,7 +58,11 @@ func fill(t *testing.T, s *sqlite.Store) (acknowledged int) {
 	t.Helper()
 	for n := 0; ; n++ {
 		r := request("run_a", n, strings.Repeat("x", 20_000))
-		if _, err := s.Reserve(t.Context(), r); err != nil {
+		got, err := s.Reserve(t.Context(), r)
+		if err == nil {
+			err = s.Settle(t.Context(), answer(got.Call, "x"))
+		}
+		if err != nil {
 			if agentbus.CodeOf(err) != agentbus.CodeStoreUnavailable || !strings.Contains(err.Error(), "disk is full") {
 				t.Errorf("on a full disk: %v", err)
 			}

@@ -54,7 +54,8 @@ func (s *Store) ParentCalls(ctx context.Context, payer agentbus.Payer, run agent
 }
 
 // Unfinished returns the calls that are executing by id, and those a dead
-// process left so (G24).
+// process left so (G24). It walks all calls: an index of these few would cost
+// every call.
 func (s *Store) Unfinished(ctx context.Context) ([]agentbus.CallRecord, error) {
 	return list(ctx, s, "list unfinished calls", readCall, "SELECT "+callColumns+" FROM calls WHERE state = 'executing' ORDER BY id")
 }

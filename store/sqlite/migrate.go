@@ -6,9 +6,11 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
+	codes "modernc.org/sqlite/lib"
 
 	"github.com/agentbus/agentbus"
 )
@@ -21,8 +23,8 @@ var migrations embed.FS
 
 // migrate brings an older schema up to date. Each migration is one transaction
 // that also sets user_version, so that a store that is up to date opens without
-// asking goose. When two processes migrate at once, the one that loses finds
-// the work done.
+// asking goose. When two processes migrate at once, the one that loses a
+// migration goes on behind it, or finds the work done.
 func (s *Store) migrate(ctx context.Context, dsn string) error {
 	connector, err := sqlite.NewConnector(dsn)
 	if err != nil {
@@ -39,14 +41,30 @@ func (s *Store) migrate(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	if _, err = provider.Up(ctx); err == nil {
-		return nil
-	}
-	if version, verr := s.identify(); verr == nil && version == schemaVersion {
-		return nil
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for range migrateTries {
+		if _, err = provider.Up(ctx); err == nil {
+			return nil
+		}
+		if version, verr := s.identify(); verr == nil && version == schemaVersion {
+			return nil
+		}
+		if fatal(err) || sqliteCode(err) == codes.SQLITE_FULL {
+			break // the disk's doing, not another process's
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return fmt.Errorf("migrate to schema %d: %w", schemaVersion, err)
 }
+
+// migrateTries is how often a migration is tried that fails: another process
+// may be in the middle of the same ones.
+const migrateTries = 100
 
 // chainKnownCalls is the third migration: it writes the entries of calls that
 // ended before there were any. What is not known any more of a call's failed

@@ -28,6 +28,10 @@ type Config struct {
 	Path string
 	// Logger hears of failed commits and migrations; nil: nobody does.
 	Logger *slog.Logger
+	// Committed is told how long each transaction took, to its COMMIT or its
+	// end (G33). It is called by the committer, which waits for it; nil: nobody
+	// is told.
+	Committed func(took time.Duration)
 }
 
 // A Store is an open store. Its methods are safe for concurrent use.
@@ -47,12 +51,13 @@ type Store struct {
 	writer  *conn // the committer's own
 	queue   chan *task
 	notes   *notes
-	broken  breakage      // why nothing is written any more
-	swept   atomic.Int64  // the last call that Sweep looked at
-	entries sync.RWMutex  // held for reading while a task enters the queue, for writing to close it
-	closed  bool          // guarded by entries
-	ended   chan struct{} // closed by the committer as it ends
-	close   func() error  // once
+	broken  breakage            // why nothing is written any more
+	swept   atomic.Int64        // the last call that Sweep looked at
+	entries sync.RWMutex        // held for reading while a task enters the queue, for writing to close it
+	closed  bool                // guarded by entries
+	ended   chan struct{}       // closed by the committer as it ends
+	timed   func(time.Duration) // Config.Committed; not nil
+	close   func() error        // once
 }
 
 // A breakage is why a store writes nothing any more, once something is.
@@ -94,6 +99,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		queue: make(chan *task, maxQueue),
 		notes: newNotes(maxNotes),
 		ended: make(chan struct{}),
+		timed: cfg.Committed,
+	}
+	if s.timed == nil {
+		s.timed = func(time.Duration) {}
 	}
 	s.broken.signal = make(chan struct{})
 	if s.log == nil {
@@ -135,6 +144,9 @@ func (s *Store) release() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Queued returns how many writes wait for the committer (G33).
+func (s *Store) Queued() int { return len(s.queue) }
 
 // InstallKey returns the 32 random bytes that were made with the store (P19).
 // The caller does not change them.

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// G30: a serving process takes over what its file says now, on SIGHUP and when
+// the file changes; a fault changes nothing and is told; a live stream goes on.
+func TestServeReloads(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "slow", 50*time.Millisecond)
+	a.begun = make(chan agentbus.TurnID, 1)
+	path := configure(t, slowBus(a))
+	p, url := serveProcess(t, path)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(string(text), "agents:")
+	const one = "agents: {echo: {kind: builtin, builtin: echo, price: {call: 0.25}}}\n"
+	const alice = "keys: [{id: alice, secret_env: ALICE}]\n"
+
+	live := postLater(t.Context(), url, askSlow, turnHeader("live", "slow", 0))
+	<-a.begun
+	save(t, path, head+one+alice)
+	hangUp(t, p)
+	eventually(t, "the new agent", func() bool {
+		status, _, _, err := post(t.Context(), url, aliceKey, hello, nil)
+		return err == nil && status == http.StatusOK
+	})
+	mustPost(t, url, aliceKey, hello, turnHeader("r1", "echo", 0))
+	if got := <-live; got.status != http.StatusOK || !strings.HasSuffix(got.body, "data: [DONE]\n\n") {
+		t.Errorf("the live stream got %d %s %v", got.status, got.body, got.err)
+	}
+	if status, _, body := mustPost(t, url, aliceKey, askSlow, nil); status != http.StatusNotFound {
+		t.Errorf("the agent that is gone answers %d %s", status, body)
+	}
+
+	save(t, path, head+"agents: {echo: {kind: nonsense}}\n"+alice)
+	hangUp(t, p)
+	eventually(t, "a word of the fault", func() bool { return strings.Contains(ready(t, url), "degraded") })
+	if status, _, body := mustPost(t, url, aliceKey, hello, turnHeader("r2", "echo", 0)); status != http.StatusOK {
+		t.Errorf("with a faulty file: %d %s", status, body)
+	}
+
+	save(t, path, head+one) // alice's key is revoked; nobody says so
+	eventually(t, "the key's end", func() bool {
+		status, _, _, err := post(t.Context(), url, aliceKey, hello, nil)
+		return err == nil && status == http.StatusUnauthorized
+	})
+	if got := ready(t, url); strings.Contains(got, "degraded") {
+		t.Errorf("readyz says %s", got)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.rest()
+	if code := p.end(); code != 0 || !strings.Contains(p.stderr.String(), "configuration not reloaded") || strings.Contains(p.stderr.String(), aliceKey) {
+		t.Errorf("serve ended with %d: %s", code, p.stderr.String())
+	}
+	for _, run := range []agentbus.RunID{"r1", "r2"} {
+		if calls := callsOf(t, opened(t, path, aliceEnv), run); len(calls) != 1 || calls[0].Cost != 250_000 {
+			t.Errorf("%s was charged %+v", run, calls)
+		}
+	}
+}
+
+func hangUp(t *testing.T, p *process) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ready returns what /readyz says of a bus that is.
+func ready(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/readyz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := httpClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("readyz: %d %s %v", resp.StatusCode, body, err)
+	}
+	return string(body)
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(30 * time.Second)
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}

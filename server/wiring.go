@@ -1,0 +1,62 @@
+package server
+
+import (
+	"github.com/agentbus/agentbus/gateway"
+	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/server/config"
+)
+
+// A wiring is what one configuration was made into: agents, keys, and a gateway
+// before them. It stays as it is, but for agents that a run brought along, and
+// whoever began with it ends with it (G30). What outlasts a configuration is the
+// Server's.
+type wiring struct {
+	*Server
+
+	cfg      Config
+	identity *identity.Chain
+	router   roster
+	gateway  *gateway.Gateway
+}
+
+// now returns the wiring in force.
+func (s *Server) now() *wiring { return s.current.Load() }
+
+// wire makes a wiring of c, beside the one in force.
+func (s *Server) wire(c Config) (*wiring, error) {
+	w := &wiring{Server: s, cfg: c}
+	if err := w.buildIdentity(); err != nil {
+		return nil, err
+	}
+	if err := w.buildAgents(); err != nil {
+		return nil, err
+	}
+	build := gateway.New
+	if before := s.now(); before != nil {
+		build = before.gateway.Reconfigured
+		w.router.table.Load().Inherit(before.router.table.Load())
+	}
+	var err error
+	w.gateway, err = build(w.gatewayConfig())
+	return w, err
+}
+
+func (s *wiring) gatewayConfig() gateway.Config {
+	l, d := s.cfg.Limits, s.cfg.Detach
+	if d.Max == 0 {
+		d.Max = -1
+	}
+	c := gateway.Config{
+		Router: &s.router, Identifier: s.identity, Ledger: s.store, Recorder: s.store,
+		MaxDepth: l.MaxDepth, MaxBody: int64(l.MaxBody), BodyTimeout: l.ReadBody, CallTimeout: l.CallTimeout,
+		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, DetachMax: d.Max, DetachTimeout: d.Timeout,
+		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
+		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
+		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
+		Observers: []gateway.Observer{s.metrics},
+	}
+	if s.traces != nil {
+		c.Observers, c.Tracer = append(c.Observers, s.traces), s.traces
+	}
+	return c
+}
