@@ -149,6 +149,28 @@ func TestVoidOfAnUnknownOutcome(t *testing.T) {
 	}
 }
 
+// G33: the figures stand on the admin listener, for admins.
+func TestMetricsAreForAdmins(t *testing.T) {
+	t.Parallel()
+	url := operated(t, open(t, withAdmin)) + "/metrics"
+	for secret, want := range map[string]int{"secret-of-ops": http.StatusOK, "user-secret": http.StatusForbidden, "": http.StatusUnauthorized} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+secret)
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != want || strings.Contains(string(body), "\nagentbus_in_flight_requests 0\n") != (want == http.StatusOK) {
+			t.Errorf("%q: %d %s %v", secret, resp.StatusCode, body, err)
+		}
+	}
+}
+
 func TestNoAdminListener(t *testing.T) {
 	t.Parallel()
 	s := open(t, "admin: {listen: ''}\n")
