@@ -321,19 +321,24 @@ func laterError(status int, body []byte) error {
 // settle makes the answer and its charge durable (G21).
 func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool) error {
 	x := a.exchange
-	cost := agentbus.Micros(0)
+	cost, unbilled := agentbus.Micros(0), agentbus.Micros(0)
 	if reply.Status < http.StatusBadRequest {
-		cost = x.target.cost(u)
+		cost, unbilled = charge(x.want.Hold, x.target.cost(u))
+	}
+	if unbilled > 0 {
+		a.gateway.capped(a.r.Context(), x, cost, unbilled)
 	}
 	faults.At(faults.SettleBefore)
 	err := a.gateway.cfg.Ledger.Settle(context.WithoutCancel(a.r.Context()), agentbus.Settlement{
 		ID: x.record.ID, Attempt: x.attempt, Reply: reply, Appended: a.appended, Drop: drop,
-		Usage: u, Cost: cost, Notes: x.notes[len(x.record.Notes):], Ended: time.Now(),
+		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.Hold, Notes: x.notes[len(x.record.Notes):], Ended: time.Now(),
 	})
 	faults.At(faults.SettleAfter)
 	if err != nil {
 		return err
 	}
+	a.gateway.funds.released(x)
+	x.record.Unbilled += unbilled
 	x.record.State, x.record.Cost, x.record.Usage = agentbus.CallSettled, cost, u
 	x.flight.change(func() { x.flight.call.State, x.flight.call.Cost, x.flight.call.Usage = agentbus.CallSettled, cost, u })
 	a.gateway.flights.leave(x.flight)

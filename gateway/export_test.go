@@ -1,6 +1,32 @@
 package gateway
 
-import "time"
+import (
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// Waiting returns how many calls stand in line for a budget.
+func (g *Gateway) Waiting() (n int) {
+	g.funds.mu.Lock()
+	defer g.funds.mu.Unlock()
+	for _, line := range g.funds.byAccount {
+		n += len(line)
+	}
+	return n
+}
+
+// Holding returns how many calls in flight hold something of budgets.
+func (g *Gateway) Holding() int {
+	g.funds.mu.Lock()
+	defer g.funds.mu.Unlock()
+	return len(g.funds.holding)
+}
+
+// Account returns the account that r keeps for a call.
+func (r *BudgetRule) Account(payer agentbus.Payer, caller string, run agentbus.RunID, at time.Time) string {
+	return r.account(&exchange{payer: payer, caller: agentbus.Principal{ID: caller}, lineage: agentbus.Lineage{Run: run}, began: at})
+}
 
 // TryOnce begins and ends a try, as a call does.
 func (t *Target) TryOnce() {

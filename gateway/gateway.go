@@ -81,6 +81,15 @@ type Config struct {
 	DetachTimeout time.Duration // for how long; 0: 5 min
 	InFlight      int           // requests at once, beyond which they are shed (G8); 0: 10,000
 
+	// Budgets bound what calls may come to (G27). BudgetWait is how long a call
+	// may wait for calls in flight to release what they hold of them; 0: 5 s,
+	// negative: it does not wait.
+	Budgets    []BudgetRule
+	BudgetWait time.Duration
+	// ReleaseDead gives back what calls hold whose process no longer runs. It is
+	// called now and then while calls wait; nil: the dead hold for good.
+	ReleaseDead func(context.Context)
+
 	// RefuseForwarded answers 403 to a forwarded credential from a caller that
 	// may not forward one; otherwise it is ignored and recorded (P20).
 	RefuseForwarded bool
@@ -130,6 +139,7 @@ type Gateway struct {
 // that come after it.
 type live struct {
 	flights  flights
+	funds    *funds        // of calls that wait for a budget
 	slots    chan struct{} // one for each call that goes on without its caller
 	inFlight atomic.Int64
 	draining atomic.Bool
@@ -151,7 +161,7 @@ func build(c Config, calls *live) (*Gateway, error) {
 	c.setDefaults()
 	if calls == nil {
 		calls = &live{slots: make(chan struct{}, max(c.DetachMax, 0))}
-		calls.flights.byKey = map[agentbus.Digest]*flight{}
+		calls.flights.byKey, calls.funds = map[agentbus.Digest]*flight{}, newFunds()
 	}
 	g := &Gateway{live: calls, cfg: c, mux: http.NewServeMux(), log: c.Logger}
 	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)
@@ -182,6 +192,9 @@ func (c *Config) check() error {
 	if c.MaxDepth < 0 {
 		faults = append(faults, errors.New("gateway: MaxDepth is negative"))
 	}
+	for i := range c.Budgets {
+		faults = append(faults, c.Budgets[i].check())
+	}
 	return errors.Join(faults...)
 }
 
@@ -195,6 +208,8 @@ func (c *Config) setDefaults() {
 	c.DetachMax = or(c.DetachMax, 256)
 	c.DetachTimeout = or(c.DetachTimeout, 5*time.Minute)
 	c.InFlight = or(c.InFlight, 10_000)
+	c.BudgetWait = or(c.BudgetWait, 5*time.Second)
+	c.Budgets = narrowFirst(c.Budgets)
 	if c.Alive == nil {
 		c.Alive = func(string) bool { return false }
 	}

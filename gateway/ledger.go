@@ -92,7 +92,7 @@ func (g *Gateway) reserve(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		got, err := g.ask(r.Context(), x)
+		got, err := g.afford(r.Context(), x)
 		if err != nil {
 			x.refuse(w, err)
 			return
@@ -130,7 +130,7 @@ func (g *Gateway) known(w http.ResponseWriter, x *exchange, got agentbus.Reserve
 	case agentbus.OutcomeInFlight:
 		x.refuse(w, errElsewhere)
 	case agentbus.OutcomeShort:
-		x.refuse(w, errShort(got.Short))
+		x.refuse(w, g.errShort(x, got.Short))
 	}
 	return true
 }

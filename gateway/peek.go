@@ -15,7 +15,26 @@ type peek struct {
 	model         string
 	stream        bool
 	modelAt, over int // where the value of model stands in the body: [modelAt, over); 0, 0 when it has none
+	// figures are those of peeked that bound an answer; 0: the body has none.
+	figures [len(peeked)]int64
 }
+
+// peeked are the keys that are read.
+var peeked = [...]string{"model", "stream", "n", "max_tokens", "max_completion_tokens", "max_output_tokens"}
+
+// Where in peeked they stand.
+const (
+	peekedModel = iota
+	peekedStream
+	peekedN
+	peekedMaxTokens
+	peekedMaxCompletion
+	peekedMaxOutput
+)
+
+// noFigure stands for a value that bounds nothing, or that two readers could
+// read differently.
+const noFigure = -1
 
 // peekBody reads the top level of a JSON object. A body that is not one, and a
 // key that is read here and stands there twice, or twice but for case, is
@@ -28,13 +47,13 @@ func peekBody(body []byte) (p peek, err error) {
 	if body[i] != '{' {
 		return p, invalidRequest("the body is not a JSON object", "send a JSON object with model and messages")
 	}
-	seen := [2]bool{}
+	seen := [len(peeked)]bool{}
 	for i = skipSpace(body, i+1); body[i] != '}'; {
 		end := skipValue(body, i)
 		key := unquote(body[i:end])
 		at := skipSpace(body, skipSpace(body, end)+1) // behind the colon
 		over := skipValue(body, at)
-		for f, name := range [...]string{"model", "stream"} {
+		for f, name := range peeked {
 			if len(key) != len(name) || !strings.EqualFold(key, name) {
 				continue
 			}
@@ -42,10 +61,10 @@ func peekBody(body []byte) (p peek, err error) {
 				return p, invalidRequest(`the key "`+name+`" stands twice in the body`, `send "`+name+`" once`)
 			}
 			seen[f] = true
-			if key == name {
-				if err := p.set(f, body, at, over); err != nil {
-					return p, err
-				}
+			if key != name {
+				p.figures[f] = noFigure // to some readers it is the key
+			} else if err := p.set(f, body, at, over); err != nil {
+				return p, err
 			}
 		}
 		if i = skipSpace(body, over); body[i] == ',' {
@@ -58,9 +77,11 @@ func peekBody(body []byte) (p peek, err error) {
 func (p *peek) set(f int, body []byte, at, over int) error {
 	v := body[at:over]
 	switch {
-	case f == 0 && v[0] == '"':
+	case f > peekedStream:
+		p.figures[f] = figure(v)
+	case f == peekedModel && v[0] == '"':
 		p.model, p.modelAt, p.over = unquote(v), at, over
-	case f == 0:
+	case f == peekedModel:
 		return invalidRequest(`"model" is not a string`, `send the name of an agent as "model"`)
 	case v[0] == 't' || v[0] == 'f' || v[0] == 'n':
 		p.stream = v[0] == 't'
@@ -68,6 +89,38 @@ func (p *peek) set(f int, body []byte, at, over int) error {
 		return invalidRequest(`"stream" is not a boolean`, `send "stream": true or false`)
 	}
 	return nil
+}
+
+// figure reads a count: a whole number above 0, or null, which is none.
+func figure(v []byte) int64 {
+	if v[0] == 'n' {
+		return 0
+	}
+	n, err := strconv.ParseInt(string(v), 10, 32)
+	if err != nil || n < 1 {
+		return noFigure
+	}
+	return n
+}
+
+// mostOutput returns the most output tokens that the request allows an answer of
+// dialect d, over all the answers it asks for; known: it names a bound.
+func (p *peek) mostOutput(d dialect) (tokens int64, known bool) {
+	n, most := p.figures[peekedN], int64(0)
+	switch d {
+	case dialectChat:
+		a, b := p.figures[peekedMaxTokens], p.figures[peekedMaxCompletion]
+		if most = max(a, b); min(a, b) == noFigure {
+			most = noFigure
+		}
+	case dialectResponses:
+		most = p.figures[peekedMaxOutput]
+	case dialectOther:
+	}
+	if n == noFigure || most < 1 {
+		return 0, false
+	}
+	return max(n, 1) * most, true
 }
 
 // withModel returns body with its model replaced, and every other byte as it came.

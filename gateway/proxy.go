@@ -241,9 +241,10 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 	faults.At(faults.VoidBefore)
 	err := g.cfg.Ledger.Void(context.WithoutCancel(ctx), agentbus.Voiding{
 		ID: x.record.ID, Attempt: x.attempt, Status: x.record.Status, Code: e.Code, Message: message,
-		Usage: u, Unbilled: unbilled, Ended: time.Now(),
+		Usage: u, Unbilled: unbilled, Hold: x.want.Hold, Ended: time.Now(),
 	})
 	faults.At(faults.VoidAfter)
+	g.funds.released(x)
 	if err != nil { // the key frees itself when this process is gone, or with the next attempt
 		g.log.LogAttrs(ctx, slog.LevelError, "attempt not voided", slog.String("request_id", x.requestID), slog.Any("error", err))
 	}

@@ -47,7 +47,9 @@ type Target struct {
 	AllowPlaintext bool
 	Header         http.Header // added to every request; protocol headers cannot be set here
 	Price          agentbus.Price
-	UsageCost      bool // charge what the agent reports as usage.cost, in place of Price (G26)
+	Priced         bool             // Price is known; the zero Price is then free, and otherwise unknown (G27)
+	UsageCost      bool             // charge what the agent reports as usage.cost, in place of Price (G26)
+	MaxCost        *agentbus.Micros // the most one call can cost (G27); nil: as Price and request say
 	// Transport reaches the agent; required. It must not follow redirects.
 	Transport http.RoundTripper
 	// Local says that the agent lives in this process: nothing crosses a wire.

@@ -42,11 +42,11 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 	t := &gateway.Target{
 		Name: name, Kind: string(a.Kind), Model: a.Model, Authorization: a.Authorization,
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
-		Header: headers(a.Headers), Transport: s.agents, UsageCost: a.UsageCost,
+		Header: headers(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
 		Affinity: a.Affinity == config.AffinityConversation, Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
 	}
 	if a.Price != nil {
-		t.Price = agentbus.Price(*a.Price)
+		t.Price, t.Priced = agentbus.Price(*a.Price), true
 	}
 	if a.Kind == config.KindOpenAI {
 		return t, reach(t, a)

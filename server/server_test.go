@@ -346,3 +346,43 @@ conversations: {both: {participants: [{agent: asked}, {agent: unasked}], max_tur
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 }
+
+// G27: a budget of the configuration bounds a run with every nested hop, whoever
+// drives it, and an agent whose cost nobody knows is refused by name.
+func TestG27ARunsBudgetCoversNestedConversations(t *testing.T) {
+	t.Parallel()
+	a, b := newAgent(t, "a"), newAgent(t, "b")
+	s := open(t, fmt.Sprintf(twoAgents, a.URL, b.URL)+"budgets: [{period: run, usd: 0.03}]\n")
+	// a, then inside the turn of inner: a again, which leaves 1 cent; b costs 2.
+	r := converse(t, s, server.Start{Conversation: "outer", Seed: "hello"})
+	if r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Error == nil || r.Halt.Error.Code != agentbus.CodeBudgetExceeded {
+		t.Fatalf("halted as %+v", r.Halt)
+	}
+	if want := "the budget of payer local for run " + string(r.Run) + " has $0.010000 left of $0.030000"; !strings.Contains(r.Halt.Error.Message, want) {
+		t.Errorf("%s, want %s", r.Halt.Error.Message, want)
+	}
+	var spent agentbus.Micros
+	for _, c := range rows(t, s, r.Run) {
+		spent += c.Cost
+	}
+	if spent != 20_000 || len(a.headers()) != 2 || len(b.headers()) != 0 {
+		t.Errorf("%d micros spent; a was called %d times, b %d", spent, len(a.headers()), len(b.headers()))
+	}
+}
+
+// G27: an agent whose cost nobody knows is refused under a strict budget, by the
+// name of the setting; price: {} says that it is free.
+func TestG27UnknownCostNamesTheSetting(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "a")
+	s := open(t, fmt.Sprintf("budgets: [{payer: user-123, period: day, usd: 5}]\nagents: {a: {kind: openai, url: %q}, free: {kind: openai, url: %q, price: {}}}\n", a.URL, a.URL))
+	for model, want := range map[string]int{"a": http.StatusPaymentRequired, "free": http.StatusOK} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"`+model+`","messages":[]}`))
+		r.Header.Set("Authorization", "Bearer user-secret")
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		if w.Code != want || want != http.StatusOK && !strings.Contains(w.Body.String(), "set max_cost_usd on agent a") {
+			t.Errorf("%s: %d %s", model, w.Code, w.Body)
+		}
+	}
+}

@@ -29,6 +29,8 @@ type cli struct {
 	Keys    keysVerbs   `cmd:"" help:"Manage API keys."`
 	Config  configVerbs `cmd:"" help:"Check, explain or describe the configuration."`
 	Version versionVerb `cmd:"" help:"Tell which agentbus this is."`
+
+	Conformance conformanceVerb `cmd:"" help:"Check any endpoint against the bus protocol, from outside."`
 }
 
 // globals are the flags of every verb.

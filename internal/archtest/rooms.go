@@ -22,6 +22,7 @@ var rooms = []room{
 	{path: "internal/httpx", floor: 1, reach: 0},
 	{path: "internal/sse", floor: 1, reach: 0},
 	{path: "internal/faults", floor: 1, reach: 0},
+	{path: "internal/guard", floor: 1, reach: 0},
 
 	{path: "policy", floor: 2, reach: 1},
 	{path: "conversation", floor: 2, reach: 1},
@@ -32,6 +33,7 @@ var rooms = []room{
 	{path: "execagent", floor: 2, reach: 1},
 	{path: "builtin", floor: 2, reach: 1},
 	{path: "telemetry", floor: 2, reach: 1},
+	{path: "conformance", floor: 2, reach: 1},
 
 	{path: "admin/console", floor: 2.5, reach: 2}, // the pages; admin serves them
 	{path: "gateway", floor: 3, reach: 2},

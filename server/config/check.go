@@ -37,6 +37,7 @@ func (l *loader) check() {
 	l.installKey()
 	l.agents()
 	l.conversations()
+	l.budgets()
 	l.auth()
 	l.tls()
 }

@@ -84,6 +84,13 @@ conversations: {c: {participants: [{agent: a}, {agent: q}]}, d: {participants: [
 		{"two keys of one secret", "keys: [{id: a, secret_env: SET}, {id: b, secret_env: SET}]", []string{"keys[1]: its secret is that of keys[0] too, so nobody could tell who calls; give each key a secret of its own"}},
 		{"key without secret", "keys: [{id: a}]", []string{"keys[0]: the key has no secret; name the variable that holds it with secret_env, or the file with secret_file"}},
 		{"id with a comma", "keys: [{id: 'a,b', secret_env: SET}]", []string{"keys[0].id: this is not an id; write 1 to 128 visible ASCII characters without comma and double quote"}},
+		{"G27 budget of nothing", "budgets: [{period: day}]", []string{"budgets[0]: the budget bounds nothing; add usd, calls or, for a run, wall_time"}},
+		{"G27 budget without period", "budgets: [{usd: 1}]", []string{"budgets[0].period: the key is missing; add period: run, hour, day, month or total"}},
+		{"G27 budget of a week", "budgets: [{usd: 1, period: week}]", []string{`budgets[0].period: "week" is not a value it can have; write run, hour, day, month or total`}},
+		{"G27 wall time of a day", "budgets: [{period: day, wall_time: 1h}]", []string{"budgets[0].wall_time: a wall time bounds a run, and this is a budget of a day; write period: run, or remove it"}},
+		{"G27 two budgets of one scope", "budgets: [{payer: a, period: day, usd: 1}, {payer: a, period: day, calls: 1}, {payer: a, period: run, usd: 1}]", []string{"budgets[1]: it bounds the calls that budgets[0] bounds; make one budget of the two"}},
+		{"G27 budget of no id", "budgets: [{payer: 'a,b', period: day, usd: 1}]", []string{"budgets[0].payer: this is not an id; write 1 to 128 visible ASCII characters without comma and double quote"}},
+		{"G27 budget below zero", "budgets: [{period: day, usd: -1}]", []string{`budgets[0].usd: "-1" is not an amount of dollars; write a decimal such as 0.15, without sign, exponent or currency`}},
 		{"role", "keys: [{id: a, secret_env: SET, role: root}]", []string{`keys[0].role: "root" is not a value it can have; write user or admin`}},
 	}
 	for _, tt := range tests {
@@ -169,6 +176,29 @@ func TestP24PlainHTTP(t *testing.T) {
 		_, warnings := parse(t, "agents: {a: {kind: openai, url: '"+tt.url+"'"+tt.more+"}}", source(nil))
 		if got := len(warnings) == 1 && strings.Contains(warnings[0].String(), "(P24)"); got != tt.warned || len(warnings) > 1 {
 			t.Errorf("%s%s: %v, want a warning: %v", tt.url, tt.more, warnings, tt.warned)
+		}
+	}
+}
+
+// G27: an agent whose cost nobody knows is warned of where a strict budget would
+// refuse each of its calls.
+func TestUnpricedAgentUnderAStrictBudgetIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		budget, agent string
+		warned        bool
+	}{
+		{"usd: 1", "", true},
+		{"usd: 1, mode: soft", "", false},
+		{"calls: 1", "", false},
+		{"usd: 1", ", price: {}", false},
+		{"usd: 1", ", price: {}, usage_cost: true", true},
+		{"usd: 1", ", max_cost_usd: 1, usage_cost: true", false},
+	}
+	for _, tt := range tests {
+		_, warnings := parse(t, "budgets: [{period: day, "+tt.budget+"}]\nagents: {a: {kind: openai, url: 'http://127.0.0.1/'"+tt.agent+"}, b: {kind: builtin, builtin: echo}}", source(nil))
+		if got := len(warnings) == 1 && strings.Contains(warnings[0].String(), "agents.a: "); got != tt.warned || len(warnings) > 1 {
+			t.Errorf("%s, agent%s: %v, want a warning: %v", tt.budget, tt.agent, warnings, tt.warned)
 		}
 	}
 }

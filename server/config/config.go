@@ -52,6 +52,7 @@ type Config struct {
 	Auth           Auth                    `yaml:"auth" doc:"Who may call beside keys, and who is asked first (G4)."`
 	Agents         map[string]Agent        `yaml:"agents" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"The agents of this bus by name. A caller reaches one as model NAME, agent/NAME, bridge/KIND/NAME or an alias (G1)."`
 	Conversations  map[string]Conversation `yaml:"conversations" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"Conversations by name; an agent of kind conversation makes one callable."`
+	Budgets        []Budget                `yaml:"budgets" doc:"What calls may come to, per payer, caller, run and period (G27). Absent: any amount."`
 	Store          Store                   `yaml:"store" doc:"Where runs, turns and charges are kept."`
 	Limits         Limits                  `yaml:"limits" doc:"What is refused before any work is done (G3, P10)."`
 	Forwarding     Forwarding              `yaml:"forwarding" doc:"Credentials that a caller forwards for somebody else (P20)."`
@@ -64,7 +65,6 @@ type Config struct {
 	InstallKeyFile string                  `yaml:"install_key_file" restart:"true" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
-	_ later `yaml:"budgets" doc:"Caps per payer and period (G27)."`
 	_ later `yaml:"chain" doc:"The agent chain of A2A calls (C4 to C13)."`
 	_ later `yaml:"lineage" doc:"Conversation lineage (K2)."`
 	_ later `yaml:"resolver" doc:"Resolving agents by address."`
@@ -114,6 +114,7 @@ type Limits struct {
 	Idle           time.Duration `yaml:"idle" restart:"true" default:"120s" min:"1ms" doc:"How long a connection may wait for its next request."`
 	ResponseHeader time.Duration `yaml:"response_header" restart:"true" default:"120s" min:"1ms" doc:"How long an agent may take to begin its answer."`
 	StreamIdle     time.Duration `yaml:"stream_idle" default:"5m" min:"1ms" doc:"How long a stream may be silent."`
+	BudgetWait     time.Duration `yaml:"budget_wait" default:"5s" min:"0s" doc:"How long a call may wait for calls in flight to release what they hold of its budget; 0s: it is refused at once (G27)."`
 	InFlight       int           `yaml:"in_flight" default:"10000" min:"1" max:"10000000" doc:"Calls at once; more are answered 503 with Retry-After (G8)."`
 }
 

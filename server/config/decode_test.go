@@ -162,7 +162,7 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"budgets", "chain", "lineage", "resolver", "a2a", "tools", "escalation",
+		"chain", "lineage", "resolver", "a2a", "tools", "escalation",
 		"agents.a.concurrency", "agents.a.idempotent", "agents.b.kagent",
 		"conversations.c.participants[0].call_policy", "conversations.c.on_halt",
 	}

@@ -72,6 +72,12 @@ var exampleText = map[string]string{
 #    urls: [http://127.0.0.1:9002/v1, http://127.0.0.1:9003/v1]
 #    affinity: conversation                           # a conversation stays with one of them
 #    eject: {failures: 5, for: 10s, at_most: 2m}      # when one of them is left out
+#    price: {}                                        # free; without a price a strict budget refuses its calls
+`,
+	"budgets": `#budgets:
+#  - {period: run, usd: 1.00, calls: 100, wall_time: 1h}       # every run, nested calls included
+#  - {payer: user-123, period: day, usd: 5.00, mode: strict}   # never overshot
+#  - {caller: sandbox-a, period: month, usd: 50.00, mode: soft} # what a caller may cause; overshot by the calls in flight at most
 `,
 	"conversations": `conversations:
   chat:

@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// errShort tells a caller which budget refused its call, what is left of it and
+// what to do (G27).
+func (g *Gateway) errShort(x *exchange, s *agentbus.Shortage) error {
+	b, whose := s.Budget, g.whose(x, s.Budget.Account)
+	e := &agentbus.Error{Code: agentbus.CodeBudgetExceeded, Explain: &agentbus.Explain{Rule: "G27"}}
+	left := max(b.Limit-s.State.Spent-s.State.Held, 0)
+	switch need := x.want.Hold.Amount; {
+	case b.Calls > 0 && s.State.Calls >= b.Calls:
+		e.Message = "the budget of " + whose + " has 0 calls left of " + strconv.FormatInt(b.Calls, 10)
+		e.Explain.Observed, e.Explain.Limit, e.Explain.Next = s.State.Calls, b.Calls, "ask the operator to raise calls of this budget"
+	case b.MaxAge > 0 && x.began.Sub(s.State.Opened) > b.MaxAge:
+		e.Message = "the budget of " + whose + " has no time left of " + b.MaxAge.String()
+		e.Explain.Observed, e.Explain.Limit, e.Explain.Next = x.began.Sub(s.State.Opened).Round(time.Millisecond).String(), b.MaxAge.String(), "ask the operator to raise wall_time of this budget"
+	case b.Strict && need == beyond:
+		e.Message = "what a call of agent " + x.target.Name + " can cost is not known, and the budget of " + whose + " is strict; $" + left.USD() + " are left of $" + b.Limit.USD()
+		e.Explain.Observed, e.Explain.Limit = left.USD(), b.Limit.USD()
+		e.Explain.Next = x.bound("send") + "ask the operator to set max_cost_usd on agent " + x.target.Name
+	default:
+		e.Message = "the budget of " + whose + " has $" + left.USD() + " left of $" + b.Limit.USD()
+		if s.State.Held > 0 {
+			e.Message += " ($" + s.State.Held.USD() + " are held by calls in flight)"
+		}
+		if b.Strict {
+			e.Message += ", and this call can cost $" + need.USD()
+		}
+		e.Explain.Observed, e.Explain.Limit, e.Explain.Next = left.USD(), b.Limit.USD(), x.bound("send less, with a smaller")+"ask the operator to raise the budget"
+	}
+	return e
+}
+
+// bound says what the caller can do so that the worst case is known, or less;
+// "" when it is not up to the caller.
+func (x *exchange) bound(how string) string {
+	switch t := x.target; {
+	case t.MaxCost != nil, t.UsageCost, t.Price.Output == 0:
+		return ""
+	case x.dialect == dialectChat:
+		return how + " max_tokens, or "
+	case x.dialect == dialectResponses:
+		return how + " max_output_tokens, or "
+	}
+	return ""
+}
+
+// whose returns the words for an account of the call.
+func (g *Gateway) whose(x *exchange, account string) string {
+	for i := range g.cfg.Budgets {
+		if r := &g.cfg.Budgets[i]; r.covers(x) && r.account(x) == account {
+			return r.words(x)
+		}
+	}
+	return account
+}

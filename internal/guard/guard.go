@@ -1,0 +1,92 @@
+// Package guard calls a backend without trusting it: to return when it is told
+// to, and not to panic.
+package guard
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"runtime/debug"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// leave is how long a backend may take to return once its call has ended.
+const leave = 100 * time.Millisecond
+
+// said is one thing a backend said.
+type said struct {
+	chunk agentbus.Chunk
+	err   error
+}
+
+// Call is b.Call that ends as soon as ctx does, with its cause, even if b does
+// not listen to ctx (R10), and in which a panic of b is an error. The backend
+// runs in a goroutine of its own, which is waited for at the end of the call,
+// and left behind when it takes more than a tenth of a second to return.
+func Call(ctx context.Context, b agentbus.Backend, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+	return func(yield func(agentbus.Chunk, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		words := make(chan said)
+		go utter(ctx, b, c, words)
+		defer func() {
+			cancel()
+			await(words)
+		}()
+		for {
+			select {
+			case <-ctx.Done():
+				yield(agentbus.Chunk{}, context.Cause(ctx))
+				return
+			case s, more := <-words:
+				if !more || !yield(s.chunk, s.err) || s.err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// utter reads a backend's answer to its end, or until ctx ends, and closes words
+// when the backend has returned.
+func utter(ctx context.Context, b agentbus.Backend, c *agentbus.Call, words chan<- said) {
+	defer close(words)
+	tell := func(s said) bool {
+		select {
+		case words <- s:
+			return s.err == nil
+		case <-ctx.Done():
+			return false
+		}
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			tell(said{err: &agentbus.Error{
+				Code: agentbus.CodeInternal, Message: "the participant's backend panicked", Err: fmt.Errorf("panic: %v\n%s", p, debug.Stack()),
+			}})
+		}
+	}()
+	for chunk, err := range b.Call(ctx, c) {
+		if !tell(said{chunk, err}) {
+			return
+		}
+	}
+}
+
+// await waits until a backend whose call has ended has returned, or for as long
+// as it may take.
+func await(words <-chan said) {
+	timer := time.NewTimer(leave)
+	defer timer.Stop()
+	for {
+		select {
+		case _, more := <-words:
+			if !more {
+				return
+			}
+		case <-timer.C:
+			return
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A BreakerConfig configures [NewBreaker].
+type BreakerConfig struct {
+	Name     string        // of whom it guards, for people
+	Failures int           // in a row, after which it opens; 0: 5
+	Cooldown time.Duration // how long it stays open before one call finds out; 0: 30 s
+}
+
+// A Breaker stops calls to a backend that keeps failing: closed, it lets them
+// pass; open, it refuses them with CodeCircuitOpen; after the cooldown, half
+// open, it lets one pass to find out (R12). It is shared by all calls of one
+// participant and is safe for concurrent use.
+type Breaker struct {
+	name     string
+	cooldown time.Duration
+	circuit  *gobreaker.TwoStepCircuitBreaker[struct{}]
+
+	mu     sync.Mutex
+	opened time.Time // last
+}
+
+// NewBreaker returns a closed breaker.
+func NewBreaker(c BreakerConfig) *Breaker {
+	if c.Failures <= 0 {
+		c.Failures = 5
+	}
+	if c.Cooldown <= 0 {
+		c.Cooldown = 30 * time.Second
+	}
+	b := &Breaker{name: c.Name, cooldown: c.Cooldown}
+	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Timeout:     c.Cooldown,
+		ReadyToTrip: func(n gobreaker.Counts) bool { return int(n.ConsecutiveFailures) >= c.Failures },
+		IsExcluded:  func(err error) bool { return err != nil && !failed(err) },
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			if to == gobreaker.StateOpen {
+				b.mu.Lock()
+				b.opened = time.Now()
+				b.mu.Unlock()
+			}
+		},
+	})
+	return b
+}
+
+// failed reports whether an error tells that the backend does not work. A
+// refusal by policy, or a caller that left, tells nothing of it.
+func failed(err error) bool {
+	e, ours := errors.AsType[*agentbus.Error](err)
+	switch {
+	case !ours:
+		return !errors.Is(err, context.Canceled)
+	case e.Code == agentbus.CodeAgentUnavailable, e.Code == agentbus.CodeDeadlineExceeded, e.Code == agentbus.CodeInternal, e.Code == agentbus.CodeAgentRedirected:
+		return e.Status == 0 || Retryable(e) || e.Code == agentbus.CodeAgentRedirected
+	}
+	return false
+}
+
+// State returns closed, open or half-open.
+func (b *Breaker) State() string { return b.circuit.State().String() }
+
+// Wrap is the [agentbus.Middleware].
+func (b *Breaker) Wrap(next agentbus.Backend) agentbus.Backend {
+	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		return func(yield func(agentbus.Chunk, error) bool) {
+			done, err := b.circuit.Allow()
+			if err != nil {
+				yield(agentbus.Chunk{}, b.open())
+				return
+			}
+			outcome := errLeft
+			defer func() { done(outcome) }() // also when the reader panics
+			for chunk, err := range next.Call(ctx, c) {
+				if !yield(chunk, err) || err != nil {
+					if err != nil && ctx.Err() == nil {
+						outcome = err
+					}
+					return
+				}
+			}
+			outcome = nil
+		}
+	})
+}
+
+// errLeft is the outcome of a call whose reader left before its end.
+var errLeft = context.Canceled
+
+// open says that the breaker is open, and when it will let a call pass.
+func (b *Breaker) open() error {
+	b.mu.Lock()
+	left := max(b.cooldown-time.Since(b.opened), 0)
+	b.mu.Unlock()
+	return &agentbus.Error{
+		Code: agentbus.CodeCircuitOpen, Message: "calls to " + b.name + " are suspended, since it kept failing", RetryAfter: left,
+		Explain: &agentbus.Explain{Rule: "R12", Observed: b.State(), Next: "try again after the given time"},
+	}
+}
