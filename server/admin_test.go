@@ -171,6 +171,16 @@ func TestMetricsAreForAdmins(t *testing.T) {
 	}
 }
 
+// G27: budgets that name whose they are show with what is left of them.
+func TestAdminShowsBudgets(t *testing.T) {
+	t.Parallel()
+	s := open(t, withAdmin+"budgets: [{payer: user-123, period: total, usd: 2}, {period: day, usd: 1}]\n")
+	_, budgets := asAdmin(t, "secret-of-ops", http.MethodGet, operated(t, s)+"/admin/v1/budgets")
+	if got := fmt.Sprint(budgets["data"]); strings.Count(got, "account:") != 1 || !strings.Contains(got, "account:payer/user-123/total") || !strings.Contains(got, "left_usd:2.000000") {
+		t.Errorf("budgets: %s", got)
+	}
+}
+
 func TestNoAdminListener(t *testing.T) {
 	t.Parallel()
 	s := open(t, "admin: {listen: ''}\n")
