@@ -24,6 +24,7 @@ type Store interface {
 	Stops
 	Books
 	Keeper
+	Stopper
 
 	InstallKey() []byte          // 32 random bytes made with the store (P19)
 	Check(context.Context) error // whether it can be written
@@ -35,6 +36,8 @@ type Reader interface {
 	// RunSummaries returns runs at a glance, newest first, at most limit of
 	// them; before, unless "", is the last one of the page before.
 	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
+	// RunSummary returns one of them.
+	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
 	Execution(ctx context.Context, id agentbus.ExecutionID) (e agentbus.Execution, found bool, err error)
@@ -78,4 +81,10 @@ type KeyRing interface {
 	// RevokeKey revokes the key of a handle, or every key of a principal, and
 	// returns how many.
 	RevokeKey(ctx context.Context, handleOrPrincipal string) (int, error)
+}
+
+// A Stopper keeps which runs were stopped (G14).
+type Stopper interface {
+	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
+	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
 }
