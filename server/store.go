@@ -24,7 +24,6 @@ type Store interface {
 	Stops
 	Books
 	Keeper
-	Stopper
 
 	InstallKey() []byte          // 32 random bytes made with the store (P19)
 	Check(context.Context) error // whether it can be written
@@ -81,10 +80,4 @@ type KeyRing interface {
 	// RevokeKey revokes the key of a handle, or every key of a principal, and
 	// returns how many.
 	RevokeKey(ctx context.Context, handleOrPrincipal string) (int, error)
-}
-
-// A Stopper keeps which runs were stopped (G14).
-type Stopper interface {
-	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
-	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
 }

@@ -18,6 +18,7 @@ const opsKey = "secret-of-ops"
 
 const operatedBus = `agents:
   echo: {kind: builtin, builtin: echo, price: {call: 0.001}, aliases: [e]}
+  slow: {kind: builtin, builtin: slow}
   far: {kind: openai, url: "https://agents.example.com/v1", price: {input: 0.15, output: 0.60}}
 keys: [{id: alice, secret_env: ALICE}, {id: ops, secret_env: OPS, role: admin}]
 `
@@ -89,6 +90,35 @@ func TestStop(t *testing.T) {
 		t.Errorf("%d, the log is %s", code, b.stderr.String())
 	}
 	b.exited <- 0 // for the end of the test
+}
+
+// G14: stop ends the calls of a run that are under way, and refuses those that
+// come.
+func TestStopEndsLiveCalls(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"ALICE": aliceKey, "OPS": opsKey, "AGENTBUS_TOKEN": opsKey}
+	b := serving(t, configure(t, operatedBus), env, "--quiet")
+	const long = `{"model":"slow","stream":true,"messages":[{"role":"user","content":"one two three four five six seven eight nine ten"}]}`
+	live := make(chan error)
+	go func() {
+		_, _, _, err := post(t.Context(), b.url, aliceKey, long, turnHeader("r1", "slow", 0))
+		live <- err
+	}()
+	for stopped := ""; stopped != "stopped r1: 1 live call cancelled, new ones are refused\n"; {
+		code, list, stderr := operate(t, env, "agents", "--server", b.admin, "--json") // until the call is there
+		if code != 0 || t.Context().Err() != nil {
+			t.Fatal(code, stderr)
+		}
+		if strings.Contains(list, `"in_flight": 1`) {
+			_, stopped, _ = operate(t, env, "stop", "r1", "--server", b.admin)
+		}
+	}
+	if err := <-live; err == nil {
+		t.Error("the stream ended as if nothing was")
+	}
+	if status, _, body := mustPost(t, b.url, aliceKey, long, turnHeader("r1", "slow", 0)); status != http.StatusForbidden || !strings.Contains(body, "run_stopped") {
+		t.Errorf("after the stop: %d %s", status, body)
+	}
 }
 
 // Each thing that can be wrong is told with what to do.
