@@ -18,7 +18,6 @@ const opsKey = "secret-of-ops"
 
 const operatedBus = `agents:
   echo: {kind: builtin, builtin: echo, price: {call: 0.001}, aliases: [e]}
-  slow: {kind: builtin, builtin: slow}
   far: {kind: openai, url: "https://agents.example.com/v1", price: {input: 0.15, output: 0.60}}
 keys: [{id: alice, secret_env: ALICE}, {id: ops, secret_env: OPS, role: admin}]
 `
@@ -97,7 +96,7 @@ func TestStop(t *testing.T) {
 func TestStopEndsLiveCalls(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"ALICE": aliceKey, "OPS": opsKey, "AGENTBUS_TOKEN": opsKey}
-	b := serving(t, configure(t, operatedBus), env, "--quiet")
+	b := serving(t, configure(t, strings.Replace(operatedBus, "agents:", "agents:\n  slow: {kind: builtin, builtin: slow}", 1)), env, "--quiet")
 	const long = `{"model":"slow","stream":true,"messages":[{"role":"user","content":"one two three four five six seven eight nine ten"}]}`
 	live := make(chan error)
 	go func() {
