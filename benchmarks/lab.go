@@ -89,6 +89,7 @@ func newLab(ctx context.Context, o options, dir string) (*lab, error) {
 // busConfig is that of the bus: all defaults but where things are, and how soon
 // it ends.
 const busConfig = `listen: %s
+admin: {listen: ""}
 store: {url: "sqlite:%s"}
 drain_timeout: 1s
 keys:
