@@ -40,6 +40,7 @@ func TestHaltKindFinal(t *testing.T) {
 	for kind, want := range map[agentbus.HaltKind]bool{
 		agentbus.HaltMaxTurns: true, agentbus.HaltDone: true, agentbus.HaltPredicate: true, agentbus.HaltDeadline: true,
 		agentbus.HaltBudget: false, agentbus.HaltAbort: false, agentbus.HaltParticipantError: false,
+		agentbus.HaltWaitingAuth: false,
 	} {
 		if got := kind.Final(); got != want {
 			t.Errorf("%s: final = %t, want %t", kind, got, want)

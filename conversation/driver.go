@@ -262,7 +262,8 @@ func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 }
 
 // keepLease renews the lease every third of its time (R17) until stop is
-// called, which waits for it. A lost lease cancels the run.
+// called, which waits for it. A lost lease cancels the run, and so
+// does that it was stopped.
 func (d *driver) keepLease(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
 	if _, ours := d.options.Runs.(*memory); ours {
 		return func() {} // nobody else can claim it
@@ -284,7 +285,7 @@ func (d *driver) keepLease(ctx context.Context, cancel context.CancelCauseFunc) 
 			switch {
 			case err == nil:
 				lease = renewed
-			case agentbus.CodeOf(err) == agentbus.CodeLeaseLost:
+			case agentbus.CodeOf(err) == agentbus.CodeLeaseLost, agentbus.CodeOf(err) == agentbus.CodeRunStopped:
 				cancel(fmt.Errorf("renew the lease of run %s: %w", lease.Execution, err))
 				return
 			}

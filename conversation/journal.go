@@ -37,7 +37,8 @@ type Runs interface {
 	// Each claim raises the epoch. A new execution inside a turn begins at the
 	// index after the last one of that turn's other executions (P17).
 	Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error)
-	// Renew extends a lease by ttl from now, or fails with CodeLeaseLost.
+	// Renew extends a lease by ttl from now, or fails with CodeLeaseLost, or with
+	// CodeRunStopped when somebody stopped the run for good.
 	Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) (agentbus.Lease, error)
 	// Halt stores why an execution stopped, appends events and gives the lease
 	// back, or fails with CodeLeaseLost.

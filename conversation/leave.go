@@ -8,10 +8,10 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-// ErrLeave, as the cause that the context of a run is cancelled with, makes its
-// driver leave the run to whoever claims it next (R19): it writes no halt, a
-// turn that it was in stays pending, and the lease is given back. Run and Stream
-// end with ErrLeave then.
+// ErrLeave is the cause to cancel the context of a run with so that its driver
+// leaves it to whoever claims it next (R19): the driver writes no halt, a turn
+// that it was in stays pending, and the lease is given back. Run and Stream end
+// with ErrLeave then.
 var ErrLeave = errors.New("the driver leaves the run to whoever claims it")
 
 // Definition identifies c, as far as it can be compared: a run that was begun

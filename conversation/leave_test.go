@@ -21,6 +21,7 @@ func TestLeaveIsNoHalt(t *testing.T) {
 			c := talk(4, "a", a.says("x"), "b", a.says("y"))
 			o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m, Owner: "one"}
 			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
 			var last error
 			for e, err := range conversation.Stream(ctx, c, o) {
 				if last = err; err == nil && e.Type == leaveAt {

@@ -47,6 +47,8 @@ func stopped(ctx context.Context) (*agentbus.Halt, error) {
 		return &agentbus.Halt{Kind: agentbus.HaltDeadline}, nil
 	case agentbus.CodeOf(cause) == agentbus.CodeLeaseLost, errors.Is(cause, ErrLeave):
 		return nil, cause
+	case agentbus.CodeOf(cause) == agentbus.CodeRunStopped:
+		return &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "stopped by its operator", Error: agentbus.AsError(cause)}, nil
 	}
 	return &agentbus.Halt{Kind: agentbus.HaltAbort}, nil
 }

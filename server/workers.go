@@ -86,7 +86,7 @@ func (w *workers) wait() {
 }
 
 // search looks for runs, and drives them under ctx, until its own context ends.
-func (w *workers) search(until, ctx context.Context) { //nolint:revive // two contexts, both first
+func (w *workers) search(until, ctx context.Context) {
 	pause := pollLeast
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -113,7 +113,7 @@ func (w *workers) search(until, ctx context.Context) { //nolint:revive // two co
 }
 
 // take begins to drive as many orphans as there is room for.
-func (w *workers) take(until, ctx context.Context) (found int, err error) { //nolint:revive // two contexts, both first
+func (w *workers) take(until, ctx context.Context) (found int, err error) {
 	room := min(cap(w.slots)-len(w.slots), takeMost)
 	if room == 0 {
 		return 0, nil

@@ -219,6 +219,9 @@ func halted(ctx context.Context, r *conversation.Result, why string) error {
 		}
 		return &failure{exit: exit, what: "paused: " + harmless(h.String()), why: harmless(why), next: next}
 	case agentbus.HaltAbort:
+		if h.Error != nil && h.Error.Code == agentbus.CodeRunStopped {
+			return h.Error
+		}
 		if ctx.Err() == nil {
 			return &failure{exit: exitFailed, what: "paused: " + h.String(), next: resume}
 		}

@@ -246,6 +246,7 @@ func newAgent(t *testing.T, name string, pause time.Duration) *agent {
 }
 
 func (a *agent) answer(name string, w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // or the server does not see the caller leave
 	turn := agentbus.TurnID(r.Header.Get(agentbus.HeaderTurnID))
 	a.mu.Lock()
 	words := fmt.Sprintf("%s answers turn %d as execution %d of it", name, turn.Index(agentbus.RunID(r.Header.Get(agentbus.HeaderRunID))), len(a.told[turn])+1)

@@ -127,6 +127,33 @@ func TestServeLeavesAlone(t *testing.T) {
 	}
 }
 
+// R16: a run that is stopped in one process halts in the other that drives it,
+// for good.
+func TestStoppedElsewhere(t *testing.T) {
+	t.Parallel()
+	a, b := newAgent(t, "a", 0), newAgent(t, "b", time.Hour) // says nothing
+	path := configure(t, talkOf(a, b, "")+"workers: {lease: 300ms}\n")
+	p := start(t, t.TempDir(), nil, "run", "talk", "go", "--config", path)
+	if !p.lines.Scan() {
+		t.Fatal("it says nothing")
+	}
+	run := agentbus.RunID(strings.TrimPrefix(p.lines.Text(), "run "))
+	s := opened(t, path, nil)
+	if err := s.StopRun(t.Context(), run, "ops", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	p.rest()
+	if code := p.end(); code != int(exitRefused) || !strings.Contains(p.stderr.String(), "stopped by its operator") {
+		t.Errorf("exit %d, %s", code, p.stderr.String())
+	}
+	if e := executionOf(t, s, run); e.State != agentbus.RunPaused || e.Halt.Kind != agentbus.HaltAbort || e.Halt.Reason != "stopped by its operator" {
+		t.Errorf("%+v, %+v", e, e.Halt)
+	}
+	if code, _, stderr := outcome(t.Context(), "resume", string(run), "--config", path); code != int(exitRefused) || !strings.Contains(stderr, "stopped") {
+		t.Errorf("resumed: exit %d, %s", code, stderr)
+	}
+}
+
 // R19: run --detach prints the run and returns; whoever serves drives it.
 func TestDetachedRun(t *testing.T) {
 	t.Parallel()
@@ -327,16 +354,17 @@ func TestCredentialOfAKilledRun(t *testing.T) {
 			env = sealed(tt.served)
 			serving(t, env["AGENTBUS_CONFIG"], env)
 			e := halts(t, s, run)
-			if tt.waits == "" {
+			switch {
+			case tt.waits == "":
 				if e.State != agentbus.RunDone || e.Turns != 6 || e.Payer != "alice" {
 					t.Errorf("%+v", e)
 				}
 				if _, found, err := s.Sealed(t.Context(), e.ID); found || err != nil {
 					t.Errorf("sealed after its end: %v, %v", found, err)
 				}
-			} else if e.State != agentbus.RunPaused || e.Halt.Kind != agentbus.HaltWaitingAuth || e.Halt.Reason != tt.waits || e.Turns != 1 {
+			case e.State != agentbus.RunPaused || e.Halt.Kind != agentbus.HaltWaitingAuth || e.Halt.Reason != tt.waits || e.Turns != 1:
 				t.Errorf("%+v, %+v", e, e.Halt)
-			} else {
+			default:
 				resumedWithCredential(t, path, run, tt.waits)
 			}
 			for _, c := range callsOf(t, s, run) {

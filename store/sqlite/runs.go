@@ -99,16 +99,23 @@ func insertExecution(c *conn, e agentbus.Execution, claim agentbus.Claim, now ti
 }
 
 // Renew prolongs a lease to ttl from now. CodeLeaseLost: it was given back or
-// has moved on (R17).
+// has moved on (R17). CodeRunStopped: the run was stopped, which its driver
+// learns here when that was done in another process.
 func (s *Store) Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) (agentbus.Lease, error) {
 	return write(ctx, s, "renew a lease", func(c *conn) (agentbus.Lease, error) {
+		r, holds, err := c.first(`SELECT EXISTS (SELECT 1 FROM stopped_runs WHERE run = executions.run)
+			FROM executions WHERE id = ?1 AND owner = ?2 AND epoch = ?3`, string(l.Execution), l.Owner, signed(l.Epoch))
+		switch {
+		case err != nil:
+			return l, err
+		case !holds:
+			return l, errLeaseLost
+		case r.bool():
+			return l, refusal(agentbus.CodeRunStopped, "this run was stopped by its operator")
+		}
 		renewed := l
 		renewed.Expires = stored(s.clock.now().Add(ttl))
-		changed, err := c.exec("UPDATE executions SET expires = ?4 WHERE id = ?1 AND owner = ?2 AND epoch = ?3",
-			string(l.Execution), l.Owner, signed(l.Epoch), micros(renewed.Expires))
-		if err == nil && changed == 0 {
-			err = errLeaseLost
-		}
+		_, err = c.exec("UPDATE executions SET expires = ?2 WHERE id = ?1", string(l.Execution), micros(renewed.Expires))
 		return renewed, err
 	})
 }

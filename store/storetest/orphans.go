@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ var orphans = map[string]func(*place){
 	"ARunWithoutADriverIsFound":             aRunWithoutADriverIsFound,
 	"ARunThatIsDrivenIsNoOrphan":            aRunThatIsDrivenIsNoOrphan,
 	"OnlyRunsOfTheirOwnAreOrphans":          onlyRunsOfTheirOwnAreOrphans,
+	"ADriverOfAStoppedRunIsTold":            aDriverOfAStoppedRunIsTold,
 	"AStoppedRunIsNoOrphan":                 aStoppedRunIsNoOrphan,
 	"AsManyOrphansAsAskedFor":               asManyOrphansAsAskedFor,
 	"AClaimByNobodyWaitsForADriver":         aClaimByNobodyWaitsForADriver,
@@ -23,14 +25,7 @@ var orphans = map[string]func(*place){
 // not asked for.
 func orphaned(t *testing.T, s Store, limit int, owner string, skipped ...agentbus.ExecutionID) (ids []agentbus.ExecutionID) {
 	t.Helper()
-	found, err := s.Orphans(t.Context(), limit, func(of string) bool { return of == owner }, func(id agentbus.ExecutionID) bool {
-		for _, s := range skipped {
-			if s == id {
-				return true
-			}
-		}
-		return false
-	})
+	found, err := s.Orphans(t.Context(), limit, func(of string) bool { return of == owner }, func(id agentbus.ExecutionID) bool { return slices.Contains(skipped, id) })
 	ok(t, "orphans", err)
 	for i := range found {
 		ids = append(ids, found[i].ID)
@@ -90,6 +85,20 @@ func aStoppedRunIsNoOrphan(p *place) { // R16, R19
 	opened(t, p, "run_b")
 	ok(t, "stop", p.StopRun(t.Context(), "run_a", "ops", began))
 	same(t, "orphans", orphaned(t, p, 9, ""), []agentbus.ExecutionID{"run_b"})
+}
+
+func aDriverOfAStoppedRunIsTold(p *place) { // R16
+	t := p.t
+	e := opened(t, p, "run_a")
+	other := opened(t, p, "run_b")
+	ok(t, "stop", p.StopRun(t.Context(), "run_a", "ops", began))
+	_, err := p.Renew(t.Context(), e.Lease, time.Hour)
+	refused(t, "renew", err, agentbus.CodeRunStopped)
+	_, err = p.Renew(t.Context(), other.Lease, time.Hour)
+	ok(t, "renew another", err)
+	ok(t, "halt", p.Halt(t.Context(), e.Lease, agentbus.Halt{Kind: agentbus.HaltAbort}))
+	_, err = p.Renew(t.Context(), e.Lease, time.Hour)
+	refused(t, "renew what was given back", err, agentbus.CodeLeaseLost)
 }
 
 func asManyOrphansAsAskedFor(p *place) { // R19
