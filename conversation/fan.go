@@ -97,14 +97,38 @@ func (f *fan) rest() (rest []*branch) {
 	return rest
 }
 
-// outcome is the data of the event of a join.
-func (f *fan) outcome() any {
-	return struct {
-		Join      Join `json:"join"`
-		Done      int  `json:"done"`
-		Failed    int  `json:"failed,omitempty"`
-		Cancelled int  `json:"cancelled,omitempty"`
-	}{cmp.Or(f.step.Join, JoinAll), f.count(agentbus.TurnDone), f.count(agentbus.TurnFailed), f.count(agentbus.TurnCancelled)}
+// A Joined is the data of an [agentbus.EventJoined], as JSON.
+type Joined struct {
+	Join      Join              `json:"join"`
+	Done      int               `json:"done"`
+	Failed    int               `json:"failed,omitempty"`
+	Cancelled int               `json:"cancelled,omitempty"`
+	Turns     []agentbus.TurnID `json:"turns"` // of its branches, in the order of the plan
+}
+
+// outcome tells how a fan came together.
+func (f *fan) outcome() Joined {
+	j := Joined{
+		Join: cmp.Or(f.step.Join, JoinAll),
+		Done: f.count(agentbus.TurnDone), Failed: f.count(agentbus.TurnFailed), Cancelled: f.count(agentbus.TurnCancelled),
+	}
+	for _, b := range f.branches {
+		j.Turns = append(j.Turns, b.turn.ID)
+	}
+	return j
+}
+
+// String describes the join in a line, such as "quorum:2 of 3: 2 done, 1
+// cancelled".
+func (j Joined) String() string {
+	s := fmt.Sprintf("%s of %d: %d done", j.Join, len(j.Turns), j.Done)
+	if j.Failed > 0 {
+		s += fmt.Sprintf(", %d failed", j.Failed)
+	}
+	if j.Cancelled > 0 {
+		s += fmt.Sprintf(", %d cancelled", j.Cancelled)
+	}
+	return s
 }
 
 // failed returns the first branch that failed, in the order of the step.

@@ -136,7 +136,7 @@ func TestFanOutEvents(t *testing.T) {
 		if diff := cmp.Diff(want, stored); diff != "" {
 			t.Errorf("stored (-want +got)\n%s", diff)
 		}
-		if got := string(j.events[4].Data); got != `{"join":"quorum:2","done":2,"cancelled":1}` {
+		if got := string(j.events[4].Data); got != `{"join":"quorum:2","done":2,"cancelled":1,"turns":["r.t0.a","r.t1.b","r.t2.c"]}` {
 			t.Errorf("joined: %s", got)
 		}
 	})
