@@ -124,7 +124,8 @@ func (d *driver) over() *agentbus.Halt {
 			return &agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: reason}
 		}
 	}
-	if n >= c.MaxTurns {
+	// A FanOut ends by itself, within the limit: Validate has seen to that.
+	if _, ends := d.plan.(FanOut); n >= c.MaxTurns && !ends {
 		return &agentbus.Halt{Kind: agentbus.HaltMaxTurns}
 	}
 	return nil
