@@ -14,17 +14,18 @@ import (
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // session gives the program a session of its own, and ends it with its
-// supervisor, should that be killed.
-func session() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+// supervisor, should that be killed. A program that is held stops before its
+// first instruction.
+func session(held bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Ptrace: held}
 }
 
-// limitMemory bounds the address space of a process, and of each that it
-// starts from now on.
+// limitMemory bounds the address space of a program that is held, and of each
+// process that it starts, and lets it go.
 func limitMemory(pid int, most uint64) {
-	if most > 0 {
-		_ = unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: most, Max: most}, nil)
-	}
+	_, _ = syscall.Wait4(pid, nil, 0, nil) // until it is held
+	_ = unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: most, Max: most}, nil)
+	_ = syscall.PtraceDetach(pid)
 }
 
 // children returns the children of this process.

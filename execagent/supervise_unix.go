@@ -63,11 +63,13 @@ func (s *supervisor) run(args []string, memory uint64, lifeline io.Reader) strin
 	if err != nil {
 		return "start " + err.Error()
 	}
-	s.pid, err = syscall.ForkExec(path, args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: session()})
+	s.pid, err = syscall.ForkExec(path, args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: session(memory > 0)})
 	if err != nil {
 		return "start " + err.Error()
 	}
-	limitMemory(s.pid, memory)
+	if memory > 0 {
+		limitMemory(s.pid, memory)
+	}
 	for fd := range 3 { // the program's alone: when it closes its output, that is its end
 		_ = syscall.Close(fd)
 	}
