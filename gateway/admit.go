@@ -109,6 +109,7 @@ func (g *Gateway) queue(ctx context.Context, x *exchange) error {
 	defer cancel(nil)
 	if x.leads != nil {
 		g.flights.wait(x.leads, cancel) // Stop and Abort end the wait
+		g.endStopped(x, cancel)
 		defer g.flights.wait(x.leads, nil)
 	}
 	patience := time.NewTimer(or(t.QueueTimeout, defaultQueueTimeout))

@@ -69,6 +69,12 @@ func (b *bus) serving(n int) {
 	b.await("no run", func([]agentbus.CallRecord) bool { return b.InFlight() == n })
 }
 
+// queued waits until as many calls wait for a place at the critic.
+func (b *bus) queued(n int) {
+	b.t.Helper()
+	b.await("no run", func([]agentbus.CallRecord) bool { return b.QueuedAt("critic") == n })
+}
+
 // TestConcurrency: G8, of many calls at once an agent never has more than it
 // may, its queue not more than it holds, and the rest is told when to come back.
 func TestConcurrency(t *testing.T) {
@@ -111,17 +117,17 @@ func TestQueueIsFair(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { left <- b.leaving(ctx, ask("critic"), turn("leaves", "t")...) }()
-	b.serving(2)
+	b.queued(1)
 	call("second")
-	b.serving(3)
+	b.queued(2)
 	refused(t, "full", b.call("critic", turn("no-room", "t")...), http.StatusServiceUnavailable, agentbus.CodeOverloaded)
 	leave()
 	if <-left == nil {
 		t.Error("the caller that left was answered")
 	}
-	b.serving(2)
+	b.queued(1)
 	call("third")
-	b.serving(3)
+	b.queued(2)
 	for range 3 {
 		g.open <- struct{}{}
 		if got := <-answers; got.status != http.StatusOK {

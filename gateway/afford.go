@@ -27,6 +27,7 @@ func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserve
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	g.flights.wait(x.leads, stop) // Stop and Abort end the wait
+	g.endStopped(x, stop)
 	defer g.flights.wait(x.leads, nil)
 	patience, cancel := context.WithTimeout(ctx, g.cfg.BudgetWait)
 	defer cancel()

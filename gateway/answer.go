@@ -221,6 +221,9 @@ func (a *answer) passWhole(sse bool) {
 		return
 	}
 	why := a.notFinal(status, told)
+	if why != nil || status >= http.StatusBadRequest { // an error may say back what the agent was sent (P19)
+		body = []byte(x.redact(string(body)))
+	}
 	if why != nil && a.ctx.Err() != nil { // an agent in this process says something when it is cut
 		g.fail(a.w, a.r, x, transportError(a.ctx, why))
 		return

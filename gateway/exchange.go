@@ -125,6 +125,9 @@ func (x *exchange) redact(s string) string {
 	s = x.auth.Redact(x.lineage.Auth.Redact(s))
 	if x.target != nil {
 		s = x.target.Authorization.Redact(s)
+		for _, secret := range x.target.Secrets {
+			s = secret.Redact(s)
+		}
 	}
 	return s
 }

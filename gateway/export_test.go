@@ -6,6 +6,14 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
+// QueuedAt returns how many calls wait for a place at an agent.
+func (g *Gateway) QueuedAt(agent string) int {
+	l := g.lines.of(agent)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting.Len()
+}
+
 // MaxBuckets is how many callers' rates are kept.
 const MaxBuckets = maxBuckets
 

@@ -287,6 +287,7 @@ func (g *Gateway) routes() {
 	g.mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		answerJSON(w, map[string]any{"name": "agentbus", "version": g.cfg.Version, "protocol": "0"})
 	})
+	g.mux.HandleFunc("GET /openapi.json", showDocument)
 	g.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
 			Code: agentbus.CodeAgentNotFound, Message: "there is no " + r.Method + " here",

@@ -87,7 +87,8 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 	}
 }
 
-// endStopped ends a call that passed authorize before its run was stopped.
+// endStopped ends a call, or its wait, that passed authorize before its run was
+// stopped.
 func (g *Gateway) endStopped(x *exchange, cancel context.CancelCauseFunc) {
 	if g.stopped.has(x.lineage.Run) {
 		cancel(errRunStopped)

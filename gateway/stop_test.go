@@ -42,6 +42,7 @@ func TestStop(t *testing.T) {
 	s := b.openStream("streamer", turn("r", "s")...)
 	s.reads(helloEvent)
 	b.serving(6)
+	b.await("no run", func([]agentbus.CallRecord) bool { return b.QueuedAt("busy") == 1 && len(b.Live()) == 4 })
 	var live []string
 	for _, c := range b.Live() {
 		live = append(live, string(c.Run)+" "+string(c.TurnKey.ID)+" "+string(c.State))

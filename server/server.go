@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/httpx"
@@ -52,6 +53,7 @@ type Server struct {
 	log     *slog.Logger
 	owner   string
 	store   Store
+	admin   *admin.API
 	agents  *httpx.Direct   // to agents on the network
 	issuers *http.Transport // to those who know tokens
 	metrics *telemetry.Metrics
@@ -97,6 +99,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.current.Store(w)
+	if err := s.buildAdmin(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	s.reloading.read = stamp(c.Path)
 	return s, nil
 }
@@ -191,21 +196,12 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 // voided. It returns when everything it started has ended. When the store
 // breaks it ends with an error: a failed sync is never retried (I2).
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	h := s.Handler()
 	s.reachedAt(l.Addr())
-	srv := &http.Server{
-		ReadHeaderTimeout: s.cfg.Limits.ReadHeader, IdleTimeout: s.cfg.Limits.Idle,
-		MaxHeaderBytes: int(s.cfg.Limits.MaxHeader), ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
 	l, err := s.encrypted(l)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	if s.cfg.StrictHTTP {
-		strict := httpx.Strict{MaxHeader: int(s.cfg.Limits.MaxHeader)}
-		l, h, srv.ConnContext = strict.Listen(l), strict.Handler(h), strict.ConnContext
-	}
-	srv.Handler = h
+	srv, l := s.http(l, s.Handler())
 	defer s.keep(ctx)()
 	defer s.watching(ctx)()
 	served := make(chan error, 1)
@@ -218,6 +214,21 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	case <-ctx.Done():
 	}
 	return s.drain(ctx, srv, served, s.now().cfg.DrainTimeout)
+}
+
+// http returns a server of h, within the limits of the configuration, and the
+// listener that it serves in place of l.
+func (s *Server) http(l net.Listener, h http.Handler) (*http.Server, net.Listener) {
+	srv := &http.Server{
+		ReadHeaderTimeout: s.cfg.Limits.ReadHeader, IdleTimeout: s.cfg.Limits.Idle,
+		MaxHeaderBytes: int(s.cfg.Limits.MaxHeader), ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	if s.cfg.StrictHTTP {
+		strict := httpx.Strict{MaxHeader: int(s.cfg.Limits.MaxHeader)}
+		l, h, srv.ConnContext = strict.Listen(l), strict.Handler(h), strict.ConnContext
+	}
+	srv.Handler = h
+	return srv, l
 }
 
 // brokenPatience is how long live calls may still say that the store failed.

@@ -45,6 +45,7 @@ type later struct{}
 // afterwards and may then be shared.
 type Config struct {
 	Listen         string                  `yaml:"listen" restart:"true" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. Without tls, keep it on loopback or behind a proxy that has."`
+	Admin          Admin                   `yaml:"admin" doc:"Listener of the admin API and the metrics, apart from the public one. Only admins may use it: keys with role admin, and the token."`
 	PublicURL      string                  `yaml:"public_url" idle:"true" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request."`
 	TLS            *TLS                    `yaml:"tls" restart:"true" doc:"The public surface over TLS, with HTTP/1.1. Absent: plain HTTP."`
 	Keys           []Key                   `yaml:"keys" doc:"Who may call: static principals. More are made by agentbus keys create, which needs no secret here."`
@@ -65,7 +66,6 @@ type Config struct {
 	InstallKeyFile string                  `yaml:"install_key_file" restart:"true" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
-	_ later `yaml:"admin" doc:"Listener of the console, the admin API and the metrics."`
 	_ later `yaml:"lineage" doc:"Conversation lineage (K2)."`
 	_ later `yaml:"resolver" doc:"Resolving agents by address."`
 	_ later `yaml:"a2a" doc:"The A2A surface."`
@@ -77,6 +77,18 @@ type Config struct {
 	Path string `yaml:"-"`
 
 	origins map[string]Origin // by key path, of every value that is not a default
+}
+
+// Admin is the listener for those who operate the bus.
+type Admin struct {
+	Listen    string `yaml:"listen" restart:"true" default:"127.0.0.1:8081" pattern:"^([^ /]+:[0-9]{1,5}|:[0-9]{1,5})?$" env:"AGENTBUS_ADMIN_LISTEN" doc:"Its address, host:port; empty: there is none. Beyond this machine it needs a token, and a proxy with TLS before it."`
+	TokenEnv  string `yaml:"token_env" restart:"true" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Environment variable that holds the token of a principal that may use this listener only."`
+	TokenFile string `yaml:"token_file" restart:"true" doc:"File that holds the token, on one line."`
+	Pprof     bool   `yaml:"pprof" restart:"true" default:"false" doc:"Serve profiles of the process below /debug/pprof/, to admins."`
+
+	// Token is what TokenEnv or TokenFile holds, without a scheme; none when
+	// neither is set.
+	Token agentbus.Credential `yaml:"-"`
 }
 
 // Store says where things are kept.

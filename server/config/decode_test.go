@@ -142,7 +142,6 @@ agents: {a: {kind: "${KIND}", builtin: echo, price: {call: "${PRICE}"}}}
 func TestKeysOfLaterVersions(t *testing.T) {
 	t.Parallel()
 	_, warnings := parse(t, `
-admin: {listen: 127.0.0.1:8081}
 budgets: [{payer: user-123, period: day, usd: 5.00, mode: strict}]
 telemetry: {otlp: ""}
 chain: {max_hops: 4, cycles: digest}
@@ -165,7 +164,7 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"admin", "chain.max_hops", "lineage", "resolver", "a2a", "tools", "escalation",
+		"chain.max_hops", "lineage", "resolver", "a2a", "tools", "escalation",
 		"agents.a.idempotent", "agents.b.kagent",
 		"conversations.c.participants[0].call_policy", "conversations.c.on_halt",
 	}

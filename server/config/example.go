@@ -17,9 +17,14 @@ const exampleHead = `# agentbus.yaml: the configuration of a bus of agents.
 # remove the # to change it.
 `
 
-// exampleText is what the commented file shows for tables, which have no
-// defaults.
+// exampleText is what the commented file shows where the defaults alone
+// would not tell.
 var exampleText = map[string]string{
+	"admin": `#admin:
+#  listen: 127.0.0.1:8081 # "" for none
+#  token_env: ADMIN_TOKEN # a token for this listener alone, beside the keys of admins; or token_file
+#  pprof: false           # profiles of the process below /debug/pprof/
+`,
 	"keys": `#keys:
 #  - {id: user-123, secret_env: USER_KEY}
 #  - {id: sandbox-a, secret_env: SANDBOX_A_KEY, inter_agent: true} # may forward another's credential
