@@ -31,7 +31,7 @@ import (
 const asProgram = "AGENTBUS_TEST_MAIN"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	if os.Getenv(asProgram) != "" || len(os.Args) > 1 && os.Args[1] == superviseArg {
 		if os.Getenv(breakable) != "" {
 			go breakDisk()
 		}
@@ -146,7 +146,7 @@ func opened(t *testing.T, path string, env map[string]string) server.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New(t.Context(), server.Config{Config: c})
+	s, err := server.New(t.Context(), server.Config{Config: c, Supervisor: supervisor()})
 	if err != nil {
 		t.Fatal(err)
 	}

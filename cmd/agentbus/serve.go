@@ -131,6 +131,7 @@ func (a *app) again(c *config.Config, flags []config.Flag) func() (*config.Confi
 func (a *app) open(ctx context.Context, c server.Config) (*server.Server, error) {
 	info, _ := debug.ReadBuildInfo()
 	c.Version = newBuild(info, linkedVersion).Version
+	c.Supervisor, c.Env = supervisor(), a.env
 	return server.New(ctx, c)
 }
 
