@@ -130,7 +130,7 @@ func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, eve
 		return unavailable("encode a halt", err)
 	}
 	state, ended := agentbus.RunPaused, any(nil)
-	if h.Kind.Final() {
+	if h.Final() {
 		state, ended = agentbus.RunDone, micros(time.Now())
 	}
 	_, err = write(ctx, s, "halt an execution", func(c *conn) (struct{}, error) {
@@ -149,7 +149,7 @@ func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, eve
 		if h.Kind.Final() {
 			err = unseal(c, l.Execution)
 		}
-		return struct{}{}, errors.Join(err, appendEvents(c, d.event, events))
+		return struct{}{}, errors.Join(err, d.appendEvents(c, events))
 	})
 	return err
 }

@@ -11,4 +11,4 @@ CREATE TABLE sealed_credentials (
     sealed    BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;
