@@ -168,9 +168,9 @@ func TestSynthesizerHearsAll(t *testing.T) {
 // only the others when it is resumed.
 func TestResumeAsksTheRestOnly(t *testing.T) {
 	t.Parallel()
-	for join, want := range map[conversation.Join]string{
-		conversation.JoinAll:       "0 a done A|1 b done B|2 c done C|3 synth done S",
-		conversation.JoinQuorum(2): "0 a done A|1 b done B|2 c cancelled|3 synth done S",
+	for want, join := range map[string]conversation.Join{
+		"0 a done A|1 b done B|2 c done C|3 synth done S":    conversation.JoinAll,
+		"0 a done A|1 b done B|2 c cancelled|3 synth done S": conversation.JoinQuorum(2),
 	} {
 		t.Run(string(join), func(t *testing.T) {
 			t.Parallel()
@@ -495,10 +495,58 @@ func TestReaderOfAFanOutPanics(t *testing.T) {
 				t.Error("it did not panic")
 			}
 		}()
-		for e := range conversation.Stream(t.Context(), fans("", "a", a.says("A"), "b", a.hangs()), conversation.Options{}) {
-			if e.Type == conversation.EventDelta {
+		for e, err := range conversation.Stream(t.Context(), fans("", "a", a.says("A"), "b", a.hangs()), conversation.Options{}) {
+			if err != nil || e.Type == conversation.EventDelta {
 				panic("boom")
 			}
 		}
 	})
+}
+
+// R7, R8, R20: fifty conversations side by side inside the branches of one: they
+// share its budget and its journal, and keep their turns apart.
+func TestFiftyNestedBranches(t *testing.T) {
+	t.Parallel()
+	var a agents
+	m := conversation.NewMemory()
+	ten := a.streams(nil, agentbus.Chunk{Text: "x", Usage: &agentbus.Usage{Cost: 10}})
+	var all []any
+	for i := range 50 {
+		all = append(all, fmt.Sprintf("p%d", i), a.swarm(2, "x", ten, "y", ten))
+	}
+	c := fans("", append(all, "synth", ten)...)
+	c.Budget = new(agentbus.Micros(1_010))
+	o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
+	r, err := conversation.Run(t.Context(), c, o)
+	if err != nil || r.Halt.Kind != agentbus.HaltDone || r.Spent != 1_010 || len(r.Turns) != 51 {
+		t.Fatalf("%s, %v, spent %d", r.Halt, err, r.Spent)
+	}
+	inside := map[string]int{}
+	for _, c := range a.calls {
+		inside[c.Headers[agentbus.HeaderParentTurnID]]++
+	}
+	if len(inside) != 51 || inside["r.t7.p7"] != 2 || inside[""] != 1 {
+		t.Errorf("%v", inside)
+	}
+}
+
+// R15: a fan-out with another join is another conversation.
+func TestResumeWithAnotherJoin(t *testing.T) {
+	t.Parallel()
+	var a agents
+	m := conversation.NewMemory()
+	o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
+	build := func(join conversation.Join) conversation.Conversation {
+		return fans(join, "a", a.says("A"), "b", a.streams(reset))
+	}
+	if _, err := conversation.Run(t.Context(), build(""), o); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conversation.Run(t.Context(), build(conversation.JoinAny), o); agentbus.CodeOf(err) != agentbus.CodeRunConflict {
+		t.Errorf("got %v", err)
+	}
+	o.Force = true
+	if r, err := conversation.Run(t.Context(), build(conversation.JoinAny), o); err != nil || outcomes(r.Turns) != "0 a done A|1 b cancelled" {
+		t.Errorf("forced: %v: %s", err, outcomes(r.Turns))
+	}
 }
