@@ -39,6 +39,51 @@ func ExampleRun() {
 	// predicate: critic said "APPROVED"
 }
 
+func ExampleFanOut() {
+	result, err := conversation.Run(context.Background(), conversation.Conversation{
+		Name: "panel",
+		Participants: []conversation.Participant{
+			{Name: "lawyer", Backend: speaker("it is allowed")},
+			{Name: "engineer", Backend: speaker("it is possible")},
+			{Name: "judge", Backend: speaker("do it")},
+		},
+		MaxTurns: 3,
+		Plan:     conversation.FanOut{Ask: []agentbus.Speaker{"lawyer", "engineer"}, Join: conversation.JoinAll, Synthesizer: "judge"},
+	}, conversation.Options{Seed: "may we, and can we?"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(result.Reply)
+	for _, t := range result.Turns {
+		fmt.Println(t.Speaker, t.State)
+	}
+	// Output:
+	// do it
+	// lawyer done
+	// engineer done
+	// judge done
+}
+
+func ExampleModerator() {
+	result, err := conversation.Run(context.Background(), conversation.Conversation{
+		Name: "meeting",
+		Participants: []conversation.Participant{
+			{Name: "chair", Backend: speaker("What do the engineers say?\nnext: engineer")},
+			{Name: "lawyer", Backend: speaker("it is allowed")},
+			{Name: "engineer", Backend: speaker("it is possible")},
+		},
+		MaxTurns: 2,
+		Plan:     conversation.Moderator{Decides: "chair", Others: []agentbus.Speaker{"lawyer", "engineer"}},
+	}, conversation.Options{Seed: "may we, and can we?"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(result.Turns[1].Speaker, result.Halt)
+	// Output: engineer max_turns (2)
+}
+
 func ExampleBackend() {
 	panel := conversation.Backend(conversation.BackendConfig{Conversation: conversation.Conversation{
 		Name: "panel",
