@@ -25,7 +25,7 @@ func New(c Config) (*Agent, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	return &Agent{config: c, rooms: rooms{root: c.Dir, shared: c.ShareDir}}, nil
+	return &Agent{config: c, rooms: rooms{root: c.Dir, shared: c.ShareDir, age: c.DirAge}}, nil
 }
 
 // Call runs the program for one turn. Its answer is passed on as it is written.

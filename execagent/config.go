@@ -47,7 +47,10 @@ type Config struct {
 	Supervisor []string
 	Input      Input  // "": InputStdin
 	Output     Output // "": OutputText
-	Fields     Fields // of OutputJSONL
+	Fields     Fields // of OutputJSONL; Text or Result is required
+	// ReportCost passes on the cost that the program says it had, for a bus that
+	// charges it.
+	ReportCost bool
 
 	Timeout   time.Duration // of a turn; 0: 5 min
 	KillAfter time.Duration // from SIGTERM to SIGKILL; 0: 1 s
@@ -63,7 +66,8 @@ type Config struct {
 	// Dir is where working directories are made. It is made when it is not there;
 	// required.
 	Dir      string
-	ShareDir bool // the program runs in Dir itself
+	DirAge   time.Duration // for how long one is kept after its last turn, and twice Timeout at least; 0: 7 days
+	ShareDir bool          // the program runs in Dir itself
 	// Conversation keeps the working directory for all turns of one conversation
 	// of one payer (B4); otherwise each turn has an empty one. InstallKey makes
 	// their names; required with it.
@@ -84,6 +88,7 @@ const (
 	defaultTimeout   = 5 * time.Minute
 	defaultKillAfter = time.Second
 	defaultMaxOutput = 16 << 20
+	defaultDirAge    = 7 * 24 * time.Hour
 )
 
 var variableRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -104,9 +109,10 @@ func (c *Config) check() error {
 	fault(c.Dir == "", "Dir is required")
 	fault(c.Conversation && len(c.InstallKey) == 0, "InstallKey is required with Conversation")
 	fault(c.Caller == nil || c.Tokens == nil || c.Lookup == nil, "Caller, Tokens and Lookup are required")
-	fault(c.Timeout < 0 || c.KillAfter < 0 || c.MaxOutput < 0 || c.MaxMemory < 0 || c.MaxDepth < 0, "a limit is negative")
+	fault(c.Timeout < 0 || c.KillAfter < 0 || c.MaxOutput < 0 || c.MaxMemory < 0 || c.DirAge < 0 || c.MaxDepth < 0, "a limit is negative")
 	fault(!slices.Contains([]Input{"", InputStdin, InputArg}, c.Input), "there is no such Input")
 	fault(!slices.Contains([]Output{"", OutputText, OutputJSONL}, c.Output), "there is no such Output")
+	fault(c.Output == OutputJSONL && c.Fields.Text == "" && c.Fields.Result == "", "Fields say nowhere what the answer is")
 	for _, name := range append(slices.Clone(c.Env), c.ForwardAuthorizationEnv) {
 		fault(name != "" && (!variableRE.MatchString(name) || Reserved(name)), "the program's variable "+name+" cannot be set by configuration")
 	}
@@ -134,6 +140,10 @@ func (c *Config) setDefaults() {
 	if c.MaxOutput == 0 {
 		c.MaxOutput = defaultMaxOutput
 	}
+	if c.DirAge == 0 {
+		c.DirAge = defaultDirAge
+	}
+	c.DirAge = max(c.DirAge, 2*c.Timeout) // none is removed under a turn
 	if c.MaxDepth == 0 {
 		c.MaxDepth = agentbus.DefaultMaxDepth
 	}

@@ -107,6 +107,13 @@ func (l *loader) program(a *Agent, path string) {
 			l.fault(item(command, i), "an argument cannot hold a NUL", "remove it")
 		}
 	}
+	fields := join(path, "fields")
+	switch {
+	case a.Output == ExecJSONL && a.Fields.Text == "" && a.Fields.Result == "":
+		l.fault(join(path, "output"), "nothing says what in the lines is the answer", "name it with fields: {text: PATH}, or with result")
+	case a.Output != ExecJSONL && !reflect.ValueOf(a.Fields).IsZero():
+		l.fault(fields, "fields are of output jsonl", "remove them, or write output: jsonl")
+	}
 	for i, name := range a.Env {
 		l.variable(item(join(path, "env"), i), name)
 	}
