@@ -74,6 +74,14 @@ type Config struct {
 	Conversation bool
 	InstallKey   []byte
 
+	// Worker keeps a process for each conversation, which reads a JSON line for
+	// each turn and writes JSON lines, see docs/guides/programs.md; it needs
+	// Conversation. There are Workers at once at most, 0: 16; one that has been idle
+	// for WorkerIdle is ended, 0: 10 min.
+	Worker     bool
+	Workers    int
+	WorkerIdle time.Duration
+
 	MaxDepth int // of the bus; for AGENTBUS_MAX_DEPTH; 0: agentbus.DefaultMaxDepth
 	// URL returns where the bus is reached from here; "": nowhere. nil: nowhere.
 	URL func() string
@@ -85,10 +93,12 @@ type Config struct {
 }
 
 const (
-	defaultTimeout   = 5 * time.Minute
-	defaultKillAfter = time.Second
-	defaultMaxOutput = 16 << 20
-	defaultDirAge    = 7 * 24 * time.Hour
+	defaultTimeout    = 5 * time.Minute
+	defaultKillAfter  = time.Second
+	defaultMaxOutput  = 16 << 20
+	defaultWorkers    = 16
+	defaultWorkerIdle = 10 * time.Minute
+	defaultDirAge     = 7 * 24 * time.Hour
 )
 
 var variableRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -108,6 +118,9 @@ func (c *Config) check() error {
 	fault(len(c.Supervisor) == 0, "Supervisor is required: a program must not outlive the bus")
 	fault(c.Dir == "", "Dir is required")
 	fault(c.Conversation && len(c.InstallKey) == 0, "InstallKey is required with Conversation")
+	fault(c.Worker && !c.Conversation, "Worker needs Conversation: a worker is never shared between payers")
+	fault(c.Worker && (c.Input == InputArg || c.Output == OutputJSONL), "a Worker has an input and an output of its own")
+	fault(c.Workers < 0 || c.WorkerIdle < 0, "Workers or WorkerIdle is negative")
 	fault(c.Caller == nil || c.Tokens == nil || c.Lookup == nil, "Caller, Tokens and Lookup are required")
 	fault(c.Timeout < 0 || c.KillAfter < 0 || c.MaxOutput < 0 || c.MaxMemory < 0 || c.DirAge < 0 || c.MaxDepth < 0, "a limit is negative")
 	fault(!slices.Contains([]Input{"", InputStdin, InputArg}, c.Input), "there is no such Input")
@@ -139,6 +152,12 @@ func (c *Config) setDefaults() {
 	}
 	if c.MaxOutput == 0 {
 		c.MaxOutput = defaultMaxOutput
+	}
+	if c.Workers == 0 {
+		c.Workers = defaultWorkers
+	}
+	if c.WorkerIdle == 0 {
+		c.WorkerIdle = defaultWorkerIdle
 	}
 	if c.DirAge == 0 {
 		c.DirAge = defaultDirAge

@@ -81,3 +81,6 @@ func (r *rooms) sweep(now time.Time) {
 		}
 	}
 }
+
+// Dir returns where the working directories of the program are.
+func (a *Agent) Dir() string { return a.rooms.root }

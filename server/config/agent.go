@@ -43,6 +43,9 @@ type Agent struct {
 	Input      ExecInput     `yaml:"input" for:"exec" default:"stdin" enum:"stdin|arg" doc:"How the program is given its prompt: on its standard input, or as its last argument, behind -- (B1)."`
 	Output     ExecOutput    `yaml:"output" for:"exec" default:"text" enum:"text|jsonl|claude-stream-json" doc:"How what the program writes is read: text is the answer; of jsonl, JSON lines, fields say what is what; claude-stream-json is what claude --print --verbose --output-format stream-json writes (B1)."`
 	Fields     ExecFields    `yaml:"fields" for:"exec" doc:"Where the lines of output jsonl hold what (B1)."`
+	Mode       ExecMode      `yaml:"mode" for:"exec" default:"process" enum:"process|worker" doc:"process: one for each turn. worker: one for each conversation of a payer, which reads and writes JSON lines; it needs affinity: conversation (B4)."`
+	Workers    int           `yaml:"workers" for:"exec" default:"16" min:"1" max:"100000" doc:"Workers at once; an idle one makes room for another (B4)."`
+	WorkerIdle time.Duration `yaml:"worker_idle" for:"exec" default:"10m" min:"1ms" max:"24h" doc:"How long a worker may be idle before it is ended (B4)."`
 	Env        []string      `yaml:"env" for:"exec" doc:"Variables of the bus that the program sees, by name, beside HOME, LANG, LC_ALL, LC_CTYPE, LOGNAME, PATH, SHELL, TERM, TMPDIR, TZ, USER and those of its turn (B2)."`
 	ForwardEnv string        `yaml:"forward_authorization_env" for:"exec" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Variable that hands the program the credential of the user, whole (B2). Empty: the program does not get it."`
 	Timeout    time.Duration `yaml:"timeout" for:"exec" default:"5m" min:"1ms" max:"24h" doc:"How long a turn of the program may take; then it is ended (B3)."`
@@ -84,6 +87,18 @@ type ExecInput string
 
 // ExecOutput is how what a program writes is read (B1).
 type ExecOutput string
+
+// ExecMode is how long a program runs (B1, B4).
+type ExecMode string
+
+// The modes.
+const (
+	ExecProcess ExecMode = "process" // for a turn
+	ExecWorker  ExecMode = "worker"  // for the turns of a conversation of a payer
+)
+
+// ExecArg gives the prompt as the last argument.
+const ExecArg ExecInput = "arg"
 
 // The outputs.
 const (

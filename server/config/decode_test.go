@@ -60,6 +60,8 @@ func TestFaultsOfReading(t *testing.T) {
 		{"program without a name", "agents: {a: {kind: exec, command: []}}", []string{"1:26: agents.a.command: the program has no name; write it as a list: the program, then its arguments"}},
 		{"lines of what", "agents: {a: {kind: exec, command: [x], output: jsonl}}", []string{"1:48: agents.a.output: nothing says what in the lines is the answer; name it with fields: {text: PATH}, or with result"}},
 		{"fields of text", "agents: {a: {kind: exec, command: [x], fields: {text: a}}}", []string{"1:40: agents.a.fields: fields are of output jsonl; remove them, or write output: jsonl"}},
+		{"worker for all", "agents: {a: {kind: exec, command: [x], mode: worker}}", []string{"1:46: agents.a.mode: a worker belongs to one conversation of one payer, and is never shared; add affinity: conversation, or remove mode"}},
+		{"worker with arguments", "agents: {a: {kind: exec, command: [x], mode: worker, affinity: conversation, input: arg}}", []string{"1:46: agents.a.mode: a worker has an input and an output of its own; remove input and output, or mode"}},
 		{"variable of the bus", "agents: {a: {kind: exec, command: [x], env: [AGENTBUS_URL]}}", []string{"1:46: agents.a.env[0]: the bus sets this variable itself; remove it"}},
 		{"no directory to share", "agents: {a: {kind: exec, command: [x], share_dir: true}}", []string{"1:51: agents.a.share_dir: there is no directory to share; name it with dir, or remove share_dir"}},
 		{"a2a", "agents: {a: {kind: a2a}}", []string{"1:20: agents.a.kind: this version has no agents of kind a2a; it has openai, builtin, conversation, exec; remove the agent until a version that has them"}},
