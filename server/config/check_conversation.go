@@ -39,6 +39,7 @@ func (l *loader) conversation(c *Conversation, path string) {
 	for i := range c.Participants {
 		l.participant(c.Participants, i, slugs, item(p, i))
 	}
+	l.callPolicies(c, path)
 }
 
 // participant checks the i-th of ps. Two of one slug would share turn ids

@@ -153,7 +153,7 @@ agents:
   a: {kind: builtin, builtin: echo, concurrency: 4, detach: off, idempotent: true}
   b: {kind: builtin, builtin: eliza, kagent: true}
 conversations:
-  c: {participants: [{agent: a, call_policy: {retries: 1}}, {agent: b}], on_halt: pause}
+  c: {participants: [{agent: a, decides: true}, {agent: b}], on_halt: pause}
 `, source(nil))
 	var got []string
 	for _, w := range warnings {
@@ -165,7 +165,7 @@ conversations:
 	want := []string{
 		"admin", "chain", "lineage", "resolver", "a2a", "tools", "escalation",
 		"agents.a.concurrency", "agents.a.idempotent", "agents.b.kagent",
-		"conversations.c.participants[0].call_policy", "conversations.c.on_halt",
+		"conversations.c.participants[0].decides", "conversations.c.on_halt",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

@@ -86,6 +86,7 @@ var exampleText = map[string]string{
 #      - {agent: researcher, label: Researcher}
 #      - {agent: eliza, auth: agent-owned, slug: critic} # pays for itself
 #    max_turns: 6
+#    call_policy: {attempt_timeout: 60s, retries: 2, breaker: {failures: 5, cooldown: 30s}}
 `,
 }
 
