@@ -171,7 +171,7 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 		faults = append(faults, err)
 		part := conversation.Participant{
 			Name: agentbus.Speaker(p.Agent), Slug: p.Slug, Label: p.Label, Agent: p.Agent,
-			Backend: agentbus.Wrap(b, s.policyOf(name, &def, i).Wrap, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned)),
+			Backend: agentbus.Wrap(b, s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned)),
 			Auth:    conversation.AuthMode(p.Auth),
 		}
 		if a := s.cfg.Agents[p.Agent]; a.MaxCostUSD != nil {

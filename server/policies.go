@@ -1,9 +1,14 @@
 package server
 
 import (
+	"context"
+	"errors"
+	"iter"
 	"log/slog"
 	"time"
 
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
 	"github.com/agentbus/agentbus/policy"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -65,4 +70,33 @@ func (s *wiring) policyOf(conversation string, def *config.Conversation, i int) 
 		p.Breaker = s.breakers[g]
 	}
 	return p
+}
+
+// ownBackoff takes out of a failure the second that this bus asks callers to wait
+// who do not say how long they would: a driver of the bus has a backoff. What an
+// agent asks for stays.
+func ownBackoff(b agentbus.Backend) agentbus.Backend {
+	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		return func(yield func(agentbus.Chunk, error) bool) {
+			for chunk, err := range b.Call(ctx, c) {
+				if err != nil {
+					err = withoutDefault(err)
+				}
+				if !yield(chunk, err) {
+					return
+				}
+			}
+		}
+	})
+}
+
+func withoutDefault(err error) error {
+	e, ours := errors.AsType[*agentbus.Error](err)
+	if !ours || e.RetryAfter != httpx.DefaultRetryAfter || e.Status != e.Code.Status() ||
+		e.Code != agentbus.CodeAgentUnavailable && e.Code != agentbus.CodeDeadlineExceeded {
+		return err
+	}
+	own := *e
+	own.RetryAfter = 0
+	return &own
 }
