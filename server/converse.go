@@ -226,18 +226,29 @@ func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
 }
 
 // marked tells the gateway that calls come from a driver of this process, on the
-// bill of whoever the context says, or of the agent that pays for itself (P22).
+// bill of whoever the context says, or of the agent that pays for itself (P22),
+// to an agent that the configuration names (G6).
 func marked(caller, agent string, owned bool) agentbus.Middleware {
 	return func(b agentbus.Backend) agentbus.Backend {
 		return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 			mark, _ := gateway.InProcessOf(ctx)
-			mark.Caller, mark.AgentOwned = agentbus.Principal{ID: caller}, owned
+			mark.Caller.ID, mark.AgentOwned, mark.Declared = caller, owned, true
 			if owned {
 				mark.Payer = agentbus.Payer("agent:" + agent)
 			}
 			return b.Call(gateway.WithInProcess(ctx, mark), c)
 		})
 	}
+}
+
+// declared tells the gateway that the configuration names whom calls go to: of
+// the built-in agents, one calls itself (G6).
+func declared(b agentbus.Backend) agentbus.Backend {
+	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		mark, _ := gateway.InProcessOf(ctx)
+		mark.Declared = true
+		return b.Call(gateway.WithInProcess(ctx, mark), c)
+	})
 }
 
 // takeover is a store whose leases of dead processes are free at once.

@@ -59,6 +59,7 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		Budgets: s.budgets(), BudgetWait: l.BudgetWait, ReleaseDead: s.releaseDead,
 		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
+		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
 		Observers: []gateway.Observer{s.metrics},
 	}

@@ -115,7 +115,7 @@ func program(t *testing.T, dir string, env []string, args ...string) (code int, 
 func configure(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agentbus.yaml")
-	text = fmt.Sprintf("listen: 127.0.0.1:0\nstore: {url: %q}\n", "sqlite:"+filepath.Join(filepath.Dir(path), "bus.db")) + text
+	text = fmt.Sprintf("listen: 127.0.0.1:0\nadmin: {listen: '127.0.0.1:0'}\nstore: {url: %q}\n", "sqlite:"+filepath.Join(filepath.Dir(path), "bus.db")) + text
 	save(t, path, text)
 	return path
 }
@@ -155,6 +155,7 @@ func turnsOf(t *testing.T, s server.Store, run agentbus.RunID) (turns []agentbus
 // A busProcess serves in the process of the test.
 type busProcess struct {
 	url    string
+	admin  string // the URL of its admin listener
 	stop   context.CancelFunc
 	exited chan int
 	stderr bytes.Buffer // to be read once it has ended
@@ -176,9 +177,12 @@ func serving(t *testing.T, path string, env map[string]string, args ...string) *
 			t.Errorf("serve ended with %d: %s", code, b.stderr.String())
 		}
 	})
-	line, err := bufio.NewReader(r).ReadString('\n')
-	if b.url = address(line); err != nil || b.url == "" {
-		t.Fatalf("serve said %q: %v: %s", line, err, b.stderr.String())
+	out := bufio.NewReader(r)
+	for _, url := range []*string{&b.url, &b.admin} {
+		line, err := out.ReadString('\n')
+		if *url = address(line); err != nil || *url == "" {
+			t.Fatalf("serve said %q: %v: %s", line, err, b.stderr.String())
+		}
 	}
 	return b
 }

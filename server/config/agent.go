@@ -43,6 +43,11 @@ type Agent struct {
 	UsageCost  bool             `yaml:"usage_cost" doc:"Charge what the agent reports as usage.cost, in place of price (G26)."`
 	MaxCostUSD *agentbus.Micros `yaml:"max_cost_usd" doc:"The most one call can cost, in USD: what is reserved for it before it is made (G27)."`
 
+	Concurrency  int           `yaml:"concurrency" default:"0" min:"0" max:"1000000" doc:"Calls of this agent at once (G8). 0: any number."`
+	Queue        int           `yaml:"queue" default:"64" min:"0" max:"1000000" doc:"Calls that may wait while the agent has all it may have at once; more are answered 503 with Retry-After (G8)."`
+	QueueTimeout time.Duration `yaml:"queue_timeout" default:"10s" min:"1ms" doc:"How long a call waits there; then it is answered 503 with Retry-After (G8)."`
+	OnCrash      CrashPolicy   `yaml:"on_crash" default:"retry" enum:"retry|refuse" doc:"A call that was being executed when the bus crashed: retry (the same turn goes to the agent again, which may know it) or refuse (409 outcome_unknown, until an operator voids it) (G24)."`
+
 	// Authorization is the agent's own credential, "Bearer " and the key of
 	// APIKeyEnv or APIKeyFile; none when the agent has no key.
 	Authorization agentbus.Credential `yaml:"-"`
@@ -52,7 +57,6 @@ type Agent struct {
 	_ later `yaml:"input" doc:"How an exec agent is given its prompt."`
 	_ later `yaml:"output" doc:"How an exec agent's output is read."`
 	_ later `yaml:"forward_authorization_env" doc:"Variable that hands an exec agent the user's credential."`
-	_ later `yaml:"concurrency" doc:"Calls of this agent at once."`
 	_ later `yaml:"timeout" doc:"Deadline of a turn of an exec agent."`
 	_ later `yaml:"default_version" doc:"A2A version of callers that name none."`
 	_ later `yaml:"dedupe" doc:"A2A deduplication by message id."`
@@ -70,6 +74,15 @@ type AgentAuth string
 
 // AuthPassthrough hands the agent the caller's own Authorization (P22).
 const AuthPassthrough AgentAuth = "passthrough"
+
+// A CrashPolicy is what becomes of a call that a crash cut off (G24).
+type CrashPolicy string
+
+// The crash policies.
+const (
+	CrashRetry  CrashPolicy = "retry"  // the same turn goes to the agent again
+	CrashRefuse CrashPolicy = "refuse" // 409 outcome_unknown
+)
 
 // AgentAffinity is what binds calls to one of several URLs.
 type AgentAffinity string

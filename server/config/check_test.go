@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentbus/agentbus/server/config"
 )
 
 const twoAgents = "agents: {a: {kind: builtin, builtin: echo}, b: {kind: builtin, builtin: eliza}}\n"
@@ -21,6 +23,13 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"address without port", "listen: 127.0.0.1", []string{"listen: this is not an address; write host:port, such as 127.0.0.1:8080"}},
 		{"port out of range", "listen: 127.0.0.1:65536", []string{"listen: this is not an address; write host:port, such as 127.0.0.1:8080"}},
 		{"URL as address", "listen: http://127.0.0.1:80", []string{"listen: this is not an address; write host:port, such as 127.0.0.1:8080"}},
+		{"admin address without port", "admin: {listen: 127.0.0.1}", []string{"admin.listen: this is not an address; write host:port, such as 127.0.0.1:8081"}},
+		{"one address for both", "listen: 127.0.0.1:1\nadmin: {listen: 127.0.0.1:1}", []string{"admin.listen: this is the address of the public surface; give the admin listener a port of its own"}},
+		{"admin beyond this machine", "admin: {listen: 0.0.0.0:8081}", []string{"admin.listen: other machines could reach the admin listener, and there is no token; listen on 127.0.0.1, or name the variable that holds a token with admin.token_env"}},
+		{"admin on every address", "admin: {listen: ':8081'}", []string{"admin.listen: other machines could reach the admin listener, and there is no token; listen on 127.0.0.1, or name the variable that holds a token with admin.token_env"}},
+		{"admin token in the file", "admin: {token_env: sk-canary}", []string{"admin.token_env: this is not the name of an environment variable; write the name of the variable that holds the secret, never the secret"}},
+		{"admin token not set", "admin: {token_env: UNSET}", []string{"admin.token_env: the environment variable UNSET is not set or holds nothing; put the secret into it"}},
+		{"admin token is a key's secret", "keys: [{id: a, secret_env: SET}]\nadmin: {token_env: SET}", []string{"admin: its token is the secret of keys[0] too, so nobody could tell who calls; give each a secret of its own"}},
 		{"public URL", "public_url: bus.example.com", []string{"public_url: the URL is not http or https; write it as http://host:port/path or https://host/path"}},
 		{"postgres", "store: {url: 'postgres://u:canary@h/d'}", []string{"store.url: this version has no postgres store; write sqlite:PATH, such as sqlite:agentbus.db"}},
 		{"memory", "store: {url: 'memory:'}", []string{"store.url: this version has no memory store; write sqlite:PATH, such as sqlite:agentbus.db"}},
@@ -203,6 +212,23 @@ func TestListeningBeyondLoopbackIsWarnedOf(t *testing.T) {
 		_, warnings := parse(t, "listen: "+listen, source(nil))
 		if (len(warnings) == 1) != warned {
 			t.Errorf("%s: %v, want a warning: %v", listen, warnings, warned)
+		}
+	}
+}
+
+func TestAdminListener(t *testing.T) {
+	t.Parallel()
+	src := source(map[string]string{"TOKEN": "canary"})
+	for text, warned := range map[string]bool{
+		"listen: 127.0.0.1:1": false, "listen: ''": false, "listen: '127.0.0.1:0'": false, "token_env: TOKEN, pprof: true": false,
+		"listen: '0.0.0.0:1', token_env: TOKEN": true, "listen: ':1', token_env: TOKEN": true,
+	} {
+		c, warnings := parse(t, "admin: {"+text+"}", src)
+		if (len(warnings) == 1) != warned {
+			t.Errorf("%s: %v, want a warning: %v", text, warnings, warned)
+		}
+		if strings.Contains(text, "TOKEN") != (c.Admin.Token.Reveal() == "canary") || strings.Contains(config.Explain(c), "canary") {
+			t.Errorf("%s: %+v", text, c.Admin)
 		}
 	}
 }

@@ -140,7 +140,6 @@ agents: {a: {kind: "${KIND}", builtin: echo, price: {call: "${PRICE}"}}}
 func TestKeysOfLaterVersions(t *testing.T) {
 	t.Parallel()
 	_, warnings := parse(t, `
-admin: {listen: 127.0.0.1:8081}
 budgets: [{payer: user-123, period: day, usd: 5.00, mode: strict}]
 telemetry: {otlp: ""}
 chain: {max_hops: 4, cycles: digest}
@@ -150,7 +149,7 @@ a2a: {default_agent: "", compat: "", push: deny}
 tools: {default: []}
 escalation: on
 agents:
-  a: {kind: builtin, builtin: echo, concurrency: 4, detach: off, idempotent: true}
+  a: {kind: builtin, builtin: echo, detach: off, idempotent: true}
   b: {kind: builtin, builtin: eliza, kagent: true}
 conversations:
   c: {participants: [{agent: a, decides: true}, {agent: b}], on_halt: pause}
@@ -163,8 +162,8 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"admin", "chain", "lineage", "resolver", "a2a", "tools", "escalation",
-		"agents.a.concurrency", "agents.a.idempotent", "agents.b.kagent",
+		"chain.max_hops", "lineage", "resolver", "a2a", "tools", "escalation",
+		"agents.a.idempotent", "agents.b.kagent",
 		"conversations.c.participants[0].decides", "conversations.c.on_halt",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
