@@ -151,7 +151,7 @@ func ExampleJournal() {
 		fmt.Println(err)
 		return
 	}
-	defer journal.Close()
+	defer journal.Close() //nolint:errcheck // what was acknowledged is durable already
 	calls := 0
 	moody := agentbus.Answer(func(context.Context, *agentbus.Call) (agentbus.Chunk, error) {
 		if calls++; calls == 1 {

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -136,5 +137,46 @@ func TestAbortEndsTheRetries(t *testing.T) {
 	result, err := bus.Drive(ctx, server.Start{Conversation: "talk", Seed: "hello"})
 	if err != nil || result.Halt.Kind != agentbus.HaltAbort || time.Since(began) > 20*time.Second {
 		t.Errorf("after %s: %+v, %v", time.Since(began), result, err)
+	}
+}
+
+// R11: between attempts lies what call_policy says, or what the agent asks for; not
+// the second that the bus asks of callers that have no backoff.
+func TestBackoffIsTheDriversOwn(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answer  agentbustest.Answer
+		retries int
+		held    func(took time.Duration) bool
+	}{
+		"the driver's": {agentbustest.Answer{Cut: true}, 20, func(took time.Duration) bool { return took < 20*time.Second }},
+		"the agent's":  {agentbustest.Answer{Status: 503, RetryAfter: time.Second}, 1, func(took time.Duration) bool { return took >= time.Second }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bus := agentbustest.New(t, agentbustest.Config{
+				Agents: map[string]agentbustest.Agent{"a": {}, "b": {Answers: []agentbustest.Answer{tt.answer}}},
+				YAML: fmt.Sprintf(`
+conversations:
+  talk: {participants: [{agent: a}, {agent: b}], max_turns: 2, call_policy: {retries: %d, backoff: {base: 1ms, max: 1ms}}}
+`, tt.retries),
+			})
+			began := time.Now()
+			result := bus.Run("talk", "hello")
+			if n, took := len(bus.Requests("b")), time.Since(began); n != 1+tt.retries || !tt.held(took) {
+				t.Errorf("b was asked %d times in %s", n, took)
+			}
+			calls, attempts := bus.Calls(result.Run), 0
+			for e, err := range bus.Server().Store().Events(t.Context(), result.Execution, -1) {
+				var told struct{ Attempts int }
+				if err != nil || e.Type == agentbus.EventTurnFailed && json.Unmarshal(e.Data, &told) != nil {
+					t.Fatal(err, string(e.Data))
+				}
+				attempts = max(attempts, told.Attempts)
+			}
+			if len(calls) != 2 || calls[1].Attempts != 1+tt.retries || attempts != 1+tt.retries {
+				t.Errorf("the event tells of %d attempts, the ledger of %+v", attempts, calls)
+			}
+		})
 	}
 }
