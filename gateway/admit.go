@@ -42,10 +42,13 @@ func (g *Gateway) admit(next http.Handler) http.Handler {
 	})
 }
 
-// rated reports whether the caller has a rate. A driver of this process has
-// none: it is bounded by the call that it works for.
+// within reports whether the caller is part of this bus: a driver of this process
+// or a program that serves a turn. It is bounded by the call that it works for.
+func (x *exchange) within() bool { return x.inProcess != nil || x.scope != nil }
+
+// rated reports whether the caller has a rate.
 func (x *exchange) rated() bool {
-	return x.inProcess == nil && x.caller.Grants != nil && x.caller.Grants.PerSecond > 0
+	return !x.within() && x.caller.Grants != nil && x.caller.Grants.PerSecond > 0
 }
 
 // takeToken takes from the caller's rate, or says how long to wait for it.

@@ -23,7 +23,8 @@ type exchange struct {
 	caller    agentbus.Principal
 	certified bool // a certificate tells who the caller is: nobody has verified auth
 	payer     agentbus.Payer
-	inProcess *InProcess // the call comes from a driver of this bus
+	inProcess *InProcess      // the call comes from a driver of this bus
+	scope     *agentbus.Scope // the call comes from a program of this bus, inside of the turn it serves (B2)
 	target    *Target
 	path      string // below the agent's base, escaped
 	body      []byte

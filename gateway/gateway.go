@@ -71,12 +71,20 @@ type Recorder interface {
 	Record(ctx context.Context, key agentbus.Digest, c agentbus.CallRecord) error
 }
 
+// CallTokens knows the tokens with which programs call back as the turn that
+// they serve (B2). Scope fails with CodeUnauthenticated for one whose turn is
+// over; ours is false for anything else. It is safe for concurrent use.
+type CallTokens interface {
+	Scope(authorization agentbus.Credential) (s agentbus.Scope, ours bool, err error)
+}
+
 // Config configures [New].
 type Config struct {
 	Router     Router     // required
 	Identifier Identifier // required; a PeerIdentifier is shown client certificates too
 	Ledger     Ledger     // required
 	Recorder   Recorder   // required
+	CallTokens CallTokens // nil: there are none
 
 	MaxDepth      int           // inbound depth that is refused (P10); 0: agentbus.DefaultMaxDepth, negative: an error
 	MaxBody       int64         // bytes of a request body (G3); 0: 4 MiB

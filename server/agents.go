@@ -81,8 +81,12 @@ func reach(t *gateway.Target, a config.Agent) (err error) {
 
 // local builds an agent that lives in this process.
 func (s *wiring) local(name string, a config.Agent) (agentbus.Backend, error) {
-	if a.Kind == config.KindConversation {
+	switch a.Kind {
+	case config.KindConversation:
 		return s.conversationAgent(a.Conversation)
+	case config.KindExec:
+		return s.program(name, a)
+	default:
 	}
 	bus, err := s.agent(name)
 	if err != nil {

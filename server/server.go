@@ -38,6 +38,12 @@ type Config struct {
 	// Keys are principals beside those of the configuration and the store, for
 	// programs that bring their own, such as the demo.
 	Keys []identity.StaticKey
+	// Supervisor is the command that ends in execagent.Supervise: this program
+	// with an argument that says so. Agents of kind exec need it.
+	Supervisor []string
+	// Env looks a variable up of which programs may see the value; nil: that of
+	// the process.
+	Env func(name string) (string, bool)
 }
 
 // A Server is a bus: open from [New] to [Server.Close], and reachable from
@@ -51,7 +57,9 @@ type Server struct {
 	agents  *httpx.Direct   // to agents on the network
 	issuers *http.Transport // to those who know tokens
 	metrics *telemetry.Metrics
-	traces  *telemetry.Traces // nil: none are sent
+	traces  *telemetry.Traces      // nil: none are sent
+	tokens  identity.CallTokens    // of programs
+	url     atomic.Pointer[string] // where the bus is reached from this machine; nil: nowhere yet
 
 	current   atomic.Pointer[wiring]
 	reloading reloading
@@ -188,6 +196,7 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 // voided. It returns when everything it started has ended. When the store
 // breaks it ends with an error: a failed sync is never retried (I2).
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	s.reachedAt(l.Addr())
 	l, err := s.encrypted(l)
 	if err != nil {
 		return errors.Join(err, l.Close())

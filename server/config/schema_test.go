@@ -68,10 +68,14 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		agent("kind: openai, urls: ['http://127.0.0.1:1/v1', 'https://h/'], affinity: conversation, eject: {failures: 1, for: 1s, at_most: 1s}, detach: off"),
 		agent("kind: openai, urls: ['http://127.0.0.1:1/v1'], eject: , detach: on"),
 		agent("kind: builtin, builtin: echo, concurrency: 4, detach: off"),
+		agent("kind: exec, command: [sh, -c, 'cat'], input: arg, output: text, env: [EDITOR], dir: /x, share_dir: true, affinity: conversation, timeout: 1m, kill_after: 2s, max_output: 1MiB, max_memory: 1GiB, forward_authorization_env: USER_KEY"),
 		"budgets:", "budgets: []", "budgets: [{period: day, usd: 5.00, payer: user-123, mode: strict}]", "budgets: [{period: run, calls: 3, wall_time: 1h, mode: soft}]", "budgets: [{payer: '', caller: '${ID}', period: total, usd: 0}]",
 		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}]}}",
 		twoAgents + "conversations: {c: {participants: [{agent: a, auth: agent-owned, slug: x, label: X}, {agent: b}], plan: round-robin, max_turns: 2, budget_usd: 0, halt: {contains: x}}}",
 		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], halt: , on_halt: fail}}",
+		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, join: quorum:1, synthesizer: b}}",
+		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, decides: true}], plan: moderator}}",
+		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: moderator, moderator: a}}", twoAgents + "limits: {max_width: 2}",
 		"keys: [{id: a, secret_env: SET, agents: [], no_run_ids: true, rate: {per_second: 0.5, burst: 4}}]", "keys: [{id: a, secret_env: SET, rate: {per_second: '${N}'}}]",
 		"auth:", "auth: {}", "auth: {order: [keys]}", "auth: {jwt: [{issuer: 'https://h', audience: a}]}",
 		"auth: {order: [jwt, keys], jwt: [{name: n, issuer: 'http://127.0.0.1/', audience: a, jwks_url: 'https://h/k?p=1', algorithms: [ES256, PS512], leeway: 1m, role_claim: r, inter_agent: [x], admins: [y]}]}",
@@ -95,7 +99,7 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		"keys: {}", "keys: x", "keys: [x]", "keys: [{}]", "keys: [{secret_env: SET}]", "keys: [{id: a, secret_env: sk-x}]", "keys: [{id: a, secret_env: SET, role: root}]", "keys: [{id: 'a,b', secret_env: SET}]", "keys: [{id: a, secret: 'x y'}]", "keys: [ ]\nkey: []",
 		"budgets: {}", "budgets: [{}]", "budgets: [{usd: 1}]", "budgets: [{period: week, usd: 1}]", "budgets: [{period: day, usd: -1}]", "budgets: [{period: day, calls: -1, usd: 1}]", "budgets: [{period: day, usd: 1, mode: firm}]", "budgets: [{period: day, usd: 1, payer: 'a b'}]",
 		"agents: []", "agents: {a: }", "agents: {a: x}", "agents: {'a b': {kind: builtin, builtin: echo}}",
-		agent(""), agent("kind: x"), agent("kind: exec, command: [x]"), agent("kind: a2a"), agent("kind: builtin"), agent("kind: openai"), agent("kind: conversation"),
+		agent(""), agent("kind: x"), agent("kind: exec"), agent("kind: exec, command: x"), agent("kind: exec, command: [x], input: file"), agent("kind: exec, command: [x], url: 'http://h/'"), agent("kind: a2a"), agent("kind: builtin"), agent("kind: openai"), agent("kind: conversation"),
 		agent("kind: builtin, builtin: x"), agent("kind: builtin, builtin: echo, url: 'http://h/'"), agent("kind: openai, url: 'http://h/', builtin: echo"), agent("kind: builtin, builtin: echo, conversation: c"),
 		agent("kind: openai, url: 'ftp://h/'"), agent("kind: openai, url: h"), agent("kind: openai, urls: "), agent("kind: openai, urls: []"), agent("kind: openai, urls: 'http://h/'"), agent("kind: openai, urls: [h]"), agent("kind: openai, urls: [" + manyURLs(33) + "]"),
 		agent("kind: openai, url: 'http://h/', urls: ['http://h/']"), agent("kind: openai, url: 'http://h/', affinity: run"), agent("kind: openai, url: 'http://h/', eject: {failures: 0}"), agent("kind: openai, url: 'http://h/', eject: {for: 10}"),
@@ -105,7 +109,7 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		agent("kind: builtin, builtin: echo, price: 4"), agent("kind: builtin, builtin: echo, price: {call: -1}"), agent("kind: builtin, builtin: echo, price: {call: '$1'}"), agent("kind: builtin, builtin: echo, price: {calls: 1}"), agent("kind: builtin, builtin: echo, max_cost_usd: x"),
 		twoAgents + "conversations: {c: }", twoAgents + "conversations: {c: {}}", twoAgents + "conversations: {c: {participants: }}", twoAgents + "conversations: {c: {participants: [{agent: a}]}}",
 		twoAgents + "conversations: {c: {participants: [{agent: a}, {}]}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, slug: 'A b'}]}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, auth: own}]}}",
-		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], max_turns: 0}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], halt: x}}",
+		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: auction}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, join: quorum:0}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], on_halt: stop}}", twoAgents + "limits: {max_width: 0}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], max_turns: 0}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], halt: x}}",
 	}
 	check := func(text string, want bool) {
 		_, _, err := config.Parse("agentbus.yaml", []byte(text), src)
