@@ -186,9 +186,9 @@ type Conversation struct {
 	MaxTurns     int              `yaml:"max_turns" default:"10" min:"1" max:"1000000" doc:"It halts after this many turns."`
 	BudgetUSD    *agentbus.Micros `yaml:"budget_usd" doc:"It pauses before the turn that would cost more than this in all, in USD. Absent: no budget of its own."`
 	Halt         HaltRule         `yaml:"halt" doc:"When it is over before its turns are used up."`
+	CallPolicy   CallPolicy       `yaml:"call_policy" doc:"Deadlines, retries and breakers of its calls (R10 to R12)."`
 	OnHalt       OnHalt           `yaml:"on_halt" default:"pause" enum:"pause|fail" doc:"What the error of a participant, or a budget that is used up, does: pause (the run can be resumed) or fail (it is over) (R16)."`
 
-	_ later `yaml:"call_policy" doc:"Deadline, retries and breaker of its calls."`
 	_ later `yaml:"approval" doc:"Turns that wait for a human."`
 }
 
@@ -223,10 +223,11 @@ type Participant struct {
 	Auth  ParticipantAuth `yaml:"auth" default:"forward-user" enum:"forward-user|agent-owned" doc:"forward-user: the origin pays; agent-owned: the agent pays for itself (P22, R2)."`
 	Slug  string          `yaml:"slug" pattern:"^[a-z0-9_-]*$" doc:"Its form in turn ids. Empty: the slug of the agent's name (P14, P15)."`
 	Label string          `yaml:"label" doc:"The name it is shown under. Empty: the agent's name."`
+	// CallPolicy is what it says itself; [Conversation.PolicyOf] is what holds.
+	CallPolicy *CallPolicy `yaml:"call_policy" doc:"What it has in place of the conversation's call_policy, field by field (R13)."`
 	// Decides marks the moderator; Load makes it and Conversation.Moderator agree.
 	Decides bool `yaml:"decides" default:"false" doc:"Of plan moderator: its reply names the next speaker. At one participant."`
 
-	_ later `yaml:"call_policy" doc:"Deadline, retries and breaker of its calls."`
 	_ later `yaml:"approval" doc:"Turns that wait for a human."`
 	_ later `yaml:"manifest" doc:"Agent manifest."`
 	_ later `yaml:"harness_role" doc:"Role in a harness."`

@@ -55,6 +55,7 @@ func (l *loader) conversation(c *Conversation, path string) {
 	for i := range c.Participants {
 		l.participant(c.Participants, i, slugs, item(p, i))
 	}
+	l.callPolicies(c, path)
 }
 
 // misplaced reports keys that belong to another plan.
