@@ -168,7 +168,7 @@ func TestFailedTurnIsResumed(t *testing.T) {
 	}
 	broken.Store(false)
 	done := converse(t, s, server.Start{Run: failed.Run, Resume: true})
-	if done.Halt.Kind != agentbus.HaltMaxTurns || len(done.Turns) != 2 || done.Turns[1].ID != failed.Run.Turn(1, "b") || done.Turns[1].Attempts != 2 {
+	if done.Halt.Kind != agentbus.HaltMaxTurns || len(done.Turns) != 2 || done.Turns[1].ID != failed.Run.Turn(1, "b") || done.Turns[1].Attempts < 2 {
 		t.Errorf("%+v, %+v", done.Halt, done.Turns)
 	}
 }
