@@ -40,6 +40,51 @@ func ExampleRun() {
 	// predicate: critic said "APPROVED"
 }
 
+func ExampleFanOut() {
+	result, err := conversation.Run(context.Background(), conversation.Conversation{
+		Name: "panel",
+		Participants: []conversation.Participant{
+			{Name: "lawyer", Backend: speaker("it is allowed")},
+			{Name: "engineer", Backend: speaker("it is possible")},
+			{Name: "judge", Backend: speaker("do it")},
+		},
+		MaxTurns: 3,
+		Plan:     conversation.FanOut{Ask: []agentbus.Speaker{"lawyer", "engineer"}, Join: conversation.JoinAll, Synthesizer: "judge"},
+	}, conversation.Options{Seed: "may we, and can we?"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(result.Reply)
+	for _, t := range result.Turns {
+		fmt.Println(t.Speaker, t.State)
+	}
+	// Output:
+	// do it
+	// lawyer done
+	// engineer done
+	// judge done
+}
+
+func ExampleModerator() {
+	result, err := conversation.Run(context.Background(), conversation.Conversation{
+		Name: "meeting",
+		Participants: []conversation.Participant{
+			{Name: "chair", Backend: speaker("What do the engineers say?\nnext: engineer")},
+			{Name: "lawyer", Backend: speaker("it is allowed")},
+			{Name: "engineer", Backend: speaker("it is possible")},
+		},
+		MaxTurns: 2,
+		Plan:     conversation.Moderator{Decides: "chair", Others: []agentbus.Speaker{"lawyer", "engineer"}},
+	}, conversation.Options{Seed: "may we, and can we?"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(result.Turns[1].Speaker, result.Halt)
+	// Output: engineer max_turns (2)
+}
+
 func ExampleBackend() {
 	panel := conversation.Backend(conversation.BackendConfig{Conversation: conversation.Conversation{
 		Name: "panel",
@@ -186,46 +231,4 @@ func ExampleAlternate() {
 	step, err := plan.Next(make([]agentbus.Turn, 1))
 	fmt.Println(step.Speaker, err)
 	// Output: bob <nil>
-}
-
-// Both are asked at once, and what they say is one reply, in declared order.
-func ExampleFanOut() {
-	c := conversation.Conversation{
-		Name:         "panel",
-		Participants: []conversation.Participant{{Name: "lawyer", Backend: speaker("it is allowed")}, {Name: "engineer", Backend: speaker("it is possible")}},
-		MaxTurns:     2,
-		Plan:         conversation.FanOut{Ask: []agentbus.Speaker{"lawyer", "engineer"}, Join: conversation.JoinAll},
-	}
-	panel := conversation.Backend(conversation.BackendConfig{Conversation: c})
-	reply, err := agentbus.Collect(panel.Call(context.Background(), &agentbus.Call{Messages: []agentbus.Message{{Role: agentbus.RoleUser, Content: "may we?"}}}))
-	fmt.Println(reply.Text, err)
-	// Output:
-	// [lawyer] it is allowed
-	// [engineer] it is possible <nil>
-}
-
-func ExampleModerator() {
-	chair := []string{"next: ann", "next: bob", "done"}
-	said := 0
-	moderator := agentbus.Answer(func(context.Context, *agentbus.Call) (agentbus.Chunk, error) {
-		said++
-		return agentbus.Chunk{Text: chair[said-1]}, nil
-	})
-	result, err := conversation.Run(context.Background(), conversation.Conversation{
-		Name:         "meeting",
-		Participants: []conversation.Participant{{Name: "chair", Backend: moderator}, {Name: "ann", Backend: speaker("I am for it")}, {Name: "bob", Backend: speaker("so am I")}},
-		MaxTurns:     10,
-		Plan:         conversation.Moderator{Decides: "chair", Others: []agentbus.Speaker{"ann", "bob"}},
-	}, conversation.Options{})
-	for _, t := range result.Turns {
-		fmt.Println(t.Speaker)
-	}
-	fmt.Println(err)
-	// Output:
-	// chair
-	// ann
-	// chair
-	// bob
-	// chair
-	// <nil>
 }
