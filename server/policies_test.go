@@ -140,6 +140,25 @@ func TestAbortEndsTheRetries(t *testing.T) {
 	}
 }
 
+// R11, R20: each branch of a fan-out is retried by itself.
+func TestBranchesAreRetried(t *testing.T) {
+	t.Parallel()
+	busy := agentbustest.Answer{Status: 503}
+	bus := agentbustest.New(t, agentbustest.Config{
+		Agents: map[string]agentbustest.Agent{"a": {}, "b": {Answers: []agentbustest.Answer{busy, {Text: "now"}}}, "c": {Answers: []agentbustest.Answer{busy, busy, {Text: "at last"}}}},
+		YAML:   `conversations: {fan: {participants: [{agent: a}, {agent: b}, {agent: c}], plan: fan-out, join: all, max_turns: 3, call_policy: {backoff: {base: 1ms}}}}`,
+	})
+	result := bus.Run("fan", "hello")
+	if len(result.Turns) != 3 {
+		t.Fatalf("%+v", result)
+	}
+	for i, want := range []int{1, 2, 3} {
+		if got := result.Turns[i].Attempts; got != want {
+			t.Errorf("%s had %d attempts, want %d", result.Turns[i].Speaker, got, want)
+		}
+	}
+}
+
 // R11: between attempts lies what call_policy says, or what the agent asks for; not
 // the second that the bus asks of callers that have no backoff.
 func TestBackoffIsTheDriversOwn(t *testing.T) {
