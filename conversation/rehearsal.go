@@ -1,0 +1,231 @@
+package conversation
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A rehearsal is the journal and the backends of a replay (R23): it answers from
+// a record and compares what the driver writes with it. Turns are told apart by
+// their ids, and several may be pending at once: they are answered in the order
+// in which the record has their results.
+type rehearsal struct {
+	*memory // what has been made again
+
+	record *Record
+	turns  map[int]*agentbus.Turn            // recorded, by index
+	last   map[agentbus.TurnID]int           // index of a turn's last event
+	ids    map[agentbus.TurnID]int           // index of the turn
+	cancel context.CancelCauseFunc           // ends the drive from outside
+	halt   *agentbus.Halt                    // that the drive was recorded with; nil: it was cut off
+	above  *Budget                           // what others had spent of, nil: nobody
+	others agentbus.Micros                   // what they had spent, at the end
+	mu     sync.Mutex                        // guards all below; taken before that of memory
+	next   int                               // index of the event that comes next
+	end    int                               // index behind the last event of the drive
+	events []agentbus.Event                  // made again
+	begun  map[agentbus.TurnID]agentbus.Turn // pending in this drive, as they were intended
+	waits  int                               // backends that wait for their turn's result to come next
+	moved  chan struct{}                     // closed when something changes that they wait for
+
+	diverged *Divergence
+}
+
+// errCut ends a driver as losing its lease does: at once, writing nothing.
+var errCut = &agentbus.Error{Code: agentbus.CodeLeaseLost, Message: "the recorded driver wrote nothing more"}
+
+func newRehearsal(r *Record) *rehearsal {
+	h := &rehearsal{
+		memory: newMemory(), record: r, turns: make(map[int]*agentbus.Turn, len(r.Turns)), last: map[agentbus.TurnID]int{},
+		ids: make(map[agentbus.TurnID]int, len(r.Turns)), moved: make(chan struct{}), cancel: func(error) {},
+	}
+	for i := range r.Turns {
+		h.turns[r.Turns[i].Index], h.ids[r.Turns[i].ID] = &r.Turns[i], r.Turns[i].Index
+	}
+	for i := range r.Events {
+		if isResult(&r.Events[i]) {
+			h.last[r.Events[i].Turn] = i
+		}
+	}
+	e := r.Execution
+	e.State, e.Halt, e.Lease, e.Ended = "", nil, agentbus.Lease{}, time.Time{}
+	h.runs[e.ID] = &memoryRun{execution: e}
+	return h
+}
+
+func isResult(e *agentbus.Event) bool {
+	return e.Type == agentbus.EventTurnDone || e.Type == agentbus.EventTurnFailed
+}
+
+// enter begins a drive.
+func (h *rehearsal) enter(end int, cancel context.CancelCauseFunc) {
+	h.end, h.cancel, h.halt = end, cancel, nil
+	h.begun, h.waits = map[agentbus.TurnID]agentbus.Turn{}, 0
+	if end > h.next {
+		if e := &h.record.Events[end-1]; e.Type == agentbus.EventHalted {
+			h.halt = new(agentbus.Halt)
+			if json.Unmarshal(e.Data, h.halt) != nil {
+				h.halt = &agentbus.Halt{} // no halt is like it: the events will differ
+			}
+		}
+	}
+}
+
+// outside returns why the drive was ended other than by its own decision.
+func (h *rehearsal) outside() (error, bool) { //nolint:revive // the error is no failure, but the cause to give
+	switch {
+	case h.halt == nil:
+		return errCut, true
+	case h.halt.Kind == agentbus.HaltAbort:
+		return context.Canceled, true
+	case h.halt.Kind == agentbus.HaltDeadline:
+		return errDeadline, true
+	}
+	return nil, false
+}
+
+// over reports whether the drive was cut off here: it wrote nothing more.
+func (h *rehearsal) over() bool { return h.halt == nil && h.next == h.end }
+
+// Open finds the execution that is replayed; see Runs.
+func (h *rehearsal) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if want := h.record.Execution.ID; e.ID != want {
+		h.diverge(-1, "execution", string(want), string(e.ID))
+		return e, errCut
+	}
+	return h.memory.Open(ctx, e, claim)
+}
+
+// Turns yields what was made again so far; see Journal. A drive whose events
+// hold nothing but its end was ended here.
+func (h *rehearsal) Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error] {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if cause, ended := h.outside(); ended && h.next < h.end && h.record.Events[h.next].Type == agentbus.EventHalted {
+		h.cancel(cause)
+		return func(yield func(agentbus.Turn, error) bool) { yield(agentbus.Turn{}, cause) }
+	}
+	return h.memory.Turns(ctx, id)
+}
+
+// Begin compares an intent; see Journal.
+func (h *rehearsal) Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if cause, ended := h.outside(); ended && h.turns[t.Index] == nil && h.result() == nil {
+		h.cancel(cause) // it was ended before it wrote the intent
+		return t, cause
+	}
+	if !h.intended(&t) {
+		return t, errCut
+	}
+	return h.memory.Begin(ctx, t)
+}
+
+// intended compares the intent of a turn with the record.
+func (h *rehearsal) intended(t *agentbus.Turn) bool {
+	want := h.turns[t.Index]
+	if want == nil {
+		return h.diverge(t.Index, "turn", "none", string(t.ID))
+	}
+	if field, was, is := intents(want, t, h.record.Above != nil || h.record.Execution.Parent == ""); field != "" {
+		return h.diverge(t.Index, field, was, is)
+	}
+	h.begun[t.ID] = *t
+	h.move()
+	return true
+}
+
+// Finish compares a result and an intent; see Journal.
+func (h *rehearsal) Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over() || h.diverged != nil {
+		return errCut
+	}
+	again := func(t *agentbus.Turn) bool { // it failed, and a driver that wrote no event began it again
+		return t.State == agentbus.TurnPending && done.State == agentbus.TurnFailed
+	}
+	if want := h.turns[done.Index]; want != nil && h.settled(done.ID, events) && !again(want) {
+		if field, was, is := results(want, &done); field != "" {
+			h.diverge(done.Index, field, was, is)
+			return errCut
+		}
+	}
+	delete(h.begun, done.ID)
+	if !h.written(events) || next != nil && !h.intended(next) {
+		return errCut
+	}
+	h.move()
+	return h.memory.Finish(ctx, done, next)
+}
+
+// settled reports whether events hold the last result that a turn has in the
+// record.
+func (h *rehearsal) settled(id agentbus.TurnID, events []agentbus.Event) bool {
+	at, known := h.last[id]
+	return known && at < h.next+len(events)
+}
+
+// Halt compares the end of a drive; see Runs.
+func (h *rehearsal) Halt(ctx context.Context, l agentbus.Lease, halt agentbus.Halt, events ...agentbus.Event) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over() || h.diverged != nil || !h.written(events) {
+		return errCut
+	}
+	return h.memory.Halt(ctx, l, halt)
+}
+
+// written compares events with those that come next in the record.
+func (h *rehearsal) written(events []agentbus.Event) bool {
+	for i := range events {
+		e := events[i]
+		if h.next >= h.end {
+			return h.divergeAt(h.next, e.Turn, "event", "none", describe(&e))
+		}
+		want := &h.record.Events[h.next]
+		if field, was, is := facts(want, &e); field != "" {
+			return h.divergeAt(h.next, want.Turn, field, was, is)
+		}
+		e.Position, e.ID, e.At = want.Position, want.ID, want.At
+		h.events = append(h.events, e)
+		h.next++
+	}
+	return true
+}
+
+// move wakes the backends that wait.
+func (h *rehearsal) move() {
+	close(h.moved)
+	h.moved = make(chan struct{})
+}
+
+// diverge keeps the first difference, and ends the drive. It returns false.
+func (h *rehearsal) diverge(turn int, what, recorded, replayed string) bool {
+	if h.diverged == nil {
+		h.diverged = &Divergence{Execution: h.record.Execution.ID, Turn: turn, Position: -1, What: what, Recorded: recorded, Replayed: replayed}
+	}
+	h.cancel(errCut)
+	return false
+}
+
+// divergeAt is diverge at an event.
+func (h *rehearsal) divergeAt(at int, id agentbus.TurnID, what, recorded, replayed string) bool {
+	first, turn := h.diverged == nil, -1
+	if i, known := h.ids[id]; known {
+		turn = i
+	}
+	h.diverge(turn, what, recorded, replayed)
+	if first {
+		h.diverged.Position = agentbus.Position(at)
+	}
+	return false
+}
