@@ -37,6 +37,9 @@ type Start struct {
 	// Authorization, Timeout and Force are looked at.
 	Resume bool
 	Force  bool // resume with another definition or seed (R15)
+	// From forks another run (R23): the conversation and its seed are that one's,
+	// with the definition of today; Run is the new one's id. nil: a run of its own.
+	From *Fork
 }
 
 // A Peer is an agent that is not in the configuration.
@@ -55,6 +58,7 @@ type spec struct {
 	Peers        []Peer           `json:"peers,omitempty"`
 	MaxTurns     int              `json:"max_turns,omitempty"`
 	Budget       *agentbus.Micros `json:"budget_micros,omitempty"`
+	From         *source          `json:"from,omitempty"` // of a fork
 }
 
 // Converse drives a conversation here: its agents are called through this bus's
@@ -89,6 +93,12 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 		if sp, err = s.stored(ctx, st.Run, o.Payer); err != nil {
 			return c, o, err
 		}
+	} else if st.From != nil {
+		if sp, o.Seed, err = s.forked(ctx, st.From); err != nil {
+			return c, o, err
+		}
+	}
+	if st.Resume || st.From != nil {
 		if st.Budget != nil {
 			sp.Budget = st.Budget
 		}
@@ -113,10 +123,7 @@ func (s *Server) stored(ctx context.Context, run agentbus.RunID, payer agentbus.
 		return sp, err
 	}
 	if !found {
-		return sp, &agentbus.Error{
-			Code: agentbus.CodeRunNotFound, Message: "no driver of this store ran " + string(run),
-			Explain: &agentbus.Explain{Next: "see agentbus runs; a run without a conversation was driven elsewhere, and is resumed there"},
-		}
+		return sp, notDriven(run)
 	}
 	if e.Payer != payer { // the credential is not journaled (R18)
 		return sp, &agentbus.Error{
@@ -132,6 +139,14 @@ func (s *Server) stored(ctx context.Context, run agentbus.RunID, payer agentbus.
 
 // conversation builds the conversation that sp describes.
 func (s *wiring) conversation(sp spec) (conversation.Conversation, error) {
+	c, err := s.defined(sp)
+	if err == nil && sp.From != nil {
+		c = conversation.Fork(c, conversation.Source{Execution: sp.From.Execution, Turns: sp.From.Turns, Journal: s.store})
+	}
+	return c, err
+}
+
+func (s *wiring) defined(sp spec) (conversation.Conversation, error) {
 	if sp.Peers != nil {
 		return s.peers(sp)
 	}
