@@ -29,29 +29,46 @@ type Source struct {
 // of fails with CodeRunConflict: c asks other questions than were answered. The
 // run must be a top-level one.
 func Fork(c Conversation, s Source) Conversation {
-	load := sync.OnceValues(func() ([]agentbus.Turn, error) { return s.read() })
+	t := &tape{source: s}
 	participants := make([]Participant, len(c.Participants))
 	for i, p := range c.Participants {
-		p.Backend = copies{Backend: p.Backend, speaker: p.Name, source: s, load: load}
+		p.Backend = copies{Backend: p.Backend, speaker: p.Name, tape: t}
 		participants[i] = p
 	}
 	c.Participants = participants
 	return c
 }
 
-// read returns the turns that are copied, as far as the journal has them.
-func (s *Source) read() (turns []agentbus.Turn, err error) {
-	// They are read for all calls to come, not for the one that asks first.
-	for t, err := range s.Journal.Turns(context.Background(), s.Execution) {
-		if err != nil {
-			return nil, fmt.Errorf("read the turns of run %s: %w", s.Execution, err)
+// A tape is what a source has, once it was read.
+type tape struct {
+	source Source
+
+	mu    sync.Mutex // guards all below
+	read  bool
+	turns []agentbus.Turn
+}
+
+// turn returns a turn of the source; nil when it has none there.
+func (t *tape) turn(ctx context.Context, at int) (*agentbus.Turn, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.read {
+		var turns []agentbus.Turn
+		for turn, err := range t.source.Journal.Turns(ctx, t.source.Execution) {
+			if err != nil {
+				return nil, fmt.Errorf("read the turns of run %s: %w", t.source.Execution, err)
+			}
+			if len(turns) == t.source.Turns {
+				break
+			}
+			turns = append(turns, turn)
 		}
-		if len(turns) == s.Turns {
-			break
-		}
-		turns = append(turns, t)
+		t.read, t.turns = true, turns
 	}
-	return turns, nil
+	if at >= len(t.turns) {
+		return nil, nil //nolint:nilnil // a turn that is not there is no failure of reading
+	}
+	return &t.turns[at], nil
 }
 
 // copies answers the first turns from another run.
@@ -59,18 +76,17 @@ type copies struct {
 	agentbus.Backend
 
 	speaker agentbus.Speaker
-	source  Source
-	load    func() ([]agentbus.Turn, error)
+	tape    *tape
 }
 
 // Call copies the answer, or asks for it.
 func (f copies) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 	e, at := enclosingOf(ctx), c.Lineage.Turn.Index(c.Lineage.Run)
-	if at < 0 || at >= f.source.Turns || !e.serves(&c.Lineage) {
+	if at < 0 || at >= f.tape.source.Turns || !e.serves(&c.Lineage) {
 		return f.Backend.Call(ctx, c)
 	}
 	return func(yield func(agentbus.Chunk, error) bool) {
-		r, err := f.reply(at, e.asked)
+		r, err := f.reply(ctx, at, e.asked)
 		if err != nil {
 			yield(agentbus.Chunk{}, err)
 			return
@@ -85,24 +101,24 @@ func (f copies) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 }
 
 // reply returns what was answered at a turn, if that was asked the same.
-func (f copies) reply(at int, asked agentbus.Digest) (r agentbus.Reply, err error) {
-	turns, err := f.load()
+func (f copies) reply(ctx context.Context, at int, asked agentbus.Digest) (r agentbus.Reply, err error) {
+	t, err := f.tape.turn(ctx, at)
 	if err != nil {
 		return r, err
 	}
-	what := ""
+	var what string
 	switch {
-	case at >= len(turns) || turns[at].State != agentbus.TurnDone:
+	case t == nil || t.State != agentbus.TurnDone:
 		what = "is not done"
-	case turns[at].Speaker != f.speaker:
-		what = fmt.Sprintf("was spoken by %q, and here it is the turn of %q", turns[at].Speaker, f.speaker)
-	case turns[at].Digest != asked:
+	case t.Speaker != f.speaker:
+		what = fmt.Sprintf("was spoken by %q, and here it is the turn of %q", t.Speaker, f.speaker)
+	case t.Digest != asked:
 		what = "was asked something else"
 	default:
-		return turns[at].Reply, nil
+		return t.Reply, nil
 	}
 	return r, &agentbus.Error{
-		Code: agentbus.CodeRunConflict, Message: fmt.Sprintf("turn %d of run %s cannot be copied: it %s", at, f.source.Execution, what),
+		Code: agentbus.CodeRunConflict, Message: fmt.Sprintf("turn %d of run %s cannot be copied: it %s", at, f.tape.source.Execution, what),
 		Explain: &agentbus.Explain{Rule: "R23", Next: "fork at an earlier turn, or with the definition that run was begun with"},
 	}
 }

@@ -2,6 +2,7 @@ package conversation_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,7 @@ func TestFork(t *testing.T) {
 				t.Errorf("at %d: %+v", at, turn)
 			}
 		}
-		want := append([]string{"a: 1", "b: 2", "a: 3", "b: 4"}[:at:at], []string{"a: other", "b: another", "a: other", "b: another"}[at:]...)
+		want := slices.Concat([]string{"a: 1", "b: 2", "a: 3", "b: 4"}[:at], []string{"a: other", "b: another", "a: other", "b: another"}[at:])
 		if diff := cmp.Diff(want, texts(r.Turns)); diff != "" {
 			t.Errorf("at %d (-want +got)\n%s", at, diff)
 		}

@@ -53,7 +53,10 @@ func (r *recorder) kept() *recorder { return r }
 // record returns what is known of an execution.
 func (r *recorder) record(id agentbus.ExecutionID) (rec conversation.Record) {
 	rec.Execution, _ = r.Execution(id)
-	for t := range r.Turns(context.Background(), id) {
+	for t, err := range r.Turns(context.Background(), id) {
+		if err != nil {
+			panic(err) // a journal in memory does not fail
+		}
 		rec.Turns = append(rec.Turns, t)
 	}
 	r.mu.Lock()

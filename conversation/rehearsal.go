@@ -77,7 +77,7 @@ func (h *rehearsal) enter(end int, cancel context.CancelCauseFunc) {
 }
 
 // outside returns why the drive was ended other than by its own decision.
-func (h *rehearsal) outside() (error, bool) { //nolint:revive // the error is no failure, but the cause to give
+func (h *rehearsal) outside() (error, bool) {
 	switch {
 	case h.halt == nil:
 		return errCut, true

@@ -71,7 +71,7 @@ func aTalk(rt *rapid.T, w *whims) conversation.Conversation {
 	switch rapid.IntRange(0, 3).Draw(rt, "plan") {
 	case 0: // the default
 	case 1:
-		c.Plan = append(names, names[0])
+		c.Plan = slices.Concat(names, names[:1])
 	case 2:
 		c.Plan = conversation.PlanFunc(func(done []agentbus.Turn) (conversation.Step, error) {
 			return conversation.Step{Speaker: names[len(done)*3%n], Say: fmt.Sprint("say ", len(done)), Done: len(done) == 4, Reason: "four"}, nil
@@ -209,8 +209,9 @@ func TestDivergence(t *testing.T) {
 		{func(_ *conversation.Conversation, r *conversation.Record) {
 			r.Events[4].Data = []byte(`{"kind":"done","turns":3}`)
 		}, `event 4 of execution r: kind of the event: recorded is "done", the driver did "max_turns"`},
-		{func(c *conversation.Conversation, _ *conversation.Record) { c.Plan = conversation.Alternate{"b", "a"} },
-			`turn 0 of execution r: speaker: recorded is "a", the driver did "b"`},
+		{func(c *conversation.Conversation, _ *conversation.Record) {
+			c.Plan = conversation.Alternate{"b", "a"}
+		}, `turn 0 of execution r: speaker: recorded is "a", the driver did "b"`},
 		{func(c *conversation.Conversation, _ *conversation.Record) {
 			c.HaltWhen = func(turns []agentbus.Turn) (string, bool) { return "enough", len(turns) == 2 }
 		}, `turn 2 of execution r: event: recorded is "agentbus.turn.done", the driver did "agentbus.conversation.halted"`},

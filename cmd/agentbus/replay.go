@@ -108,18 +108,19 @@ func compare(ctx context.Context, a *app, s server.Store, one, other agentbus.Ru
 	for d.Same < min(len(said[0]), len(said[1])) && alike(&said[0][d.Same], &said[1][d.Same]) {
 		d.Same++
 	}
-	text := fmt.Sprintf("the same %s\n", plural(d.Same, "turn"))
+	var b strings.Builder
+	fmt.Fprintf(&b, "the same %s\n", plural(d.Same, "turn"))
 	parted := false
 	for i := range said {
 		if d.Same == len(said[i]) {
-			text += fmt.Sprintf("%s  ends there\n", d.Runs[i])
+			fmt.Fprintf(&b, "%s  ends there\n", d.Runs[i])
 			continue
 		}
 		t := said[i][d.Same]
 		d.Turns[i], parted = []agentbus.Turn{t}, true
-		text += fmt.Sprintf("%s  turn %d  [%s] %s\n", d.Runs[i], d.Same, t.Speaker, t.Reply.Text)
+		fmt.Fprintf(&b, "%s  turn %d  [%s] %s\n", d.Runs[i], d.Same, t.Speaker, t.Reply.Text)
 	}
-	if err := a.answer(d, harmless(text)); err != nil || !parted {
+	if err := a.answer(d, harmless(b.String())); err != nil || !parted {
 		return err
 	}
 	return &failure{exit: exitFailed, what: fmt.Sprintf("the transcripts differ from turn %d on", d.Same), next: fmt.Sprintf("see agentbus events %s, and of %s", one, other)}
