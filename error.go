@@ -26,6 +26,7 @@ const (
 	CodeRunStopped          Code = "run_stopped"
 	CodeAgentNotFound       Code = "agent_not_found"
 	CodeRunNotFound         Code = "run_not_found"
+	CodeNotFound            Code = "not_found" // neither agent nor run: on admin routes
 	CodeReplyExpired        Code = "reply_expired"
 	CodeRequestTooLarge     Code = "request_too_large"
 	CodeUnsupportedVersion  Code = "unsupported_version"
@@ -67,6 +68,7 @@ var codes = map[Code]struct {
 	CodeRunStopped:          {http.StatusForbidden, false},
 	CodeAgentNotFound:       {http.StatusNotFound, false},
 	CodeRunNotFound:         {http.StatusNotFound, false},
+	CodeNotFound:            {http.StatusNotFound, false},
 	CodeReplyExpired:        {http.StatusGone, false},
 	CodeRequestTooLarge:     {http.StatusRequestEntityTooLarge, false},
 	CodeUnsupportedVersion:  {http.StatusBadRequest, false},

@@ -29,7 +29,7 @@ var codeTable = map[agentbus.Code]struct {
 	"payment_required": {402, false}, "budget_exceeded": {402, false},
 	"input_required": {422, false},
 	"forbidden":      {403, false}, "untrusted_forwarder": {403, false}, "run_stopped": {403, false},
-	"agent_not_found": {404, false}, "run_not_found": {404, false},
+	"agent_not_found": {404, false}, "run_not_found": {404, false}, "not_found": {404, false},
 	"reply_expired":         {410, false},
 	"request_too_large":     {413, false},
 	"unsupported_version":   {400, false},

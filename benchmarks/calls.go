@@ -109,7 +109,7 @@ func (l *lab) bus() *target {
 }
 
 const (
-	openStreams = 512 // for the memory of one
+	openStreams = 5000 // for the memory of one
 	starts      = 5
 )
 

@@ -43,6 +43,7 @@ const (
 	benchKey = "sk-bench"       // what the load generator sends
 	held     = "held"           // an agent whose stream takes a minute
 	busKey   = "BENCH_KEY"      // the variable that holds benchKey
+	brokeKey = "sk-broke"       // of a payer whose budget is spent; BROKE_KEY holds it
 	patience = 20 * time.Second // for a process to start, or to end
 )
 
@@ -89,10 +90,13 @@ func newLab(ctx context.Context, o options, dir string) (*lab, error) {
 // busConfig is that of the bus: all defaults but where things are, and how soon
 // it ends.
 const busConfig = `listen: %s
+admin: {listen: ""}
 store: {url: "sqlite:%s"}
 drain_timeout: 1s
 keys:
   - {id: bench, secret_env: ` + busKey + `}
+  - {id: broke, secret_env: BROKE_KEY}
+budgets: [{payer: broke, period: total, usd: 0.000001}]
 agents:
   gpt-4o-mini:
     kind: openai
@@ -133,7 +137,7 @@ func (l *lab) start(ctx context.Context, addr, program string, args ...string) (
 	}
 	defer log.Close() //nolint:errcheck // the child has its own descriptor
 	c := exec.CommandContext(ctx, path, args...)
-	c.Stdout, c.Stderr, c.Env = log, log, append(os.Environ(), busKey+"="+benchKey)
+	c.Stdout, c.Stderr, c.Env = log, log, append(os.Environ(), busKey+"="+benchKey, "BROKE_KEY="+brokeKey)
 	c.Cancel, c.WaitDelay = func() error { return c.Process.Signal(syscall.SIGTERM) }, patience
 	if err := c.Start(); err != nil {
 		return nil, err

@@ -71,6 +71,9 @@ func run(ctx context.Context, o options) (err error) {
 	if err := measureDurable(ctx, o, dir, r); err != nil {
 		return err
 	}
+	if err := measureLeaving(ctx, dir, r); err != nil {
+		return err
+	}
 	if err := measureCalls(ctx, o, dir, r); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,14 +22,16 @@ type refusal struct {
 	name   string
 	header string // each counter in it is another number in every request
 	status string
+	key    string // whose it is; "": benchKey
 }
 
 const counter = "00000000000000000000"
 
 var refusals = []refusal{
-	{"depth, a new turn each", "x-tangle-runid: refused" + counter + "\r\nx-tangle-turnid: refused" + counter + ".t0.critic\r\nx-tangle-forwarded-depth: 4\r\n", "429"},
-	{"depth, one turn again and again", "x-tangle-runid: refused\r\nx-tangle-turnid: refused.t0.critic\r\nx-tangle-forwarded-depth: 4\r\n", "429"},
-	{"a bad header", "x-tangle-forwarded-depth: four\r\n", "400"},
+	{"depth, a new turn each", "x-tangle-runid: refused" + counter + "\r\nx-tangle-turnid: refused" + counter + ".t0.critic\r\nx-tangle-forwarded-depth: 4\r\n", "429", ""},
+	{"depth, one turn again and again", "x-tangle-runid: refused\r\nx-tangle-turnid: refused.t0.critic\r\nx-tangle-forwarded-depth: 4\r\n", "429", ""},
+	{"a bad header", "x-tangle-forwarded-depth: four\r\n", "400", ""},
+	{"budget, a new turn each", "x-tangle-runid: broke" + counter + "\r\nx-tangle-turnid: broke" + counter + ".t0.critic\r\n", "402", brokeKey},
 }
 
 const refusalBody = `{"model":"gpt-4o-mini","messages":[{"role":"system","content":"You are a helpful researcher agent."},{"role":"user","content":"Say hello to the critic agent, please."}]}`
@@ -36,7 +39,7 @@ const refusalBody = `{"model":"gpt-4o-mini","messages":[{"role":"system","conten
 // request returns the bytes of a request to addr, and where its counters stand.
 func (f refusal) request(addr string) (raw []byte, counters []int) {
 	raw = fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\n%sContent-Length: %d\r\n\r\n%s",
-		addr, benchKey, f.header, len(refusalBody), refusalBody)
+		addr, cmp.Or(f.key, benchKey), f.header, len(refusalBody), refusalBody)
 	for i := 0; ; {
 		j := bytes.Index(raw[i:], []byte(counter))
 		if j < 0 {

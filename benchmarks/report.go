@@ -93,6 +93,9 @@ var bars = []bar{
 	{figure: "one run", metric: "against fdatasync", least: 0.4, goal: 0.8},
 	{figure: "a turn at 10,000 against one at 100", metric: "CPU", most: 1.5, goal: 1.1},
 	{figure: "memory of an open SSE stream", metric: "KiB", most: 64, goal: 32},
+	{figure: "refusals: " + refusals[3].name, metric: "rate against served calls", least: 5},
+	{figure: "caller leaves, detach off: until the agent is left", metric: "ms", most: 100},
+	{figure: "stop of a run of 50 agents: until all are left", metric: "seconds", most: 1},
 	{figure: "start to ready, empty store", metric: "seconds", most: 0.3},
 	{figure: "start to ready, 1,000,000 entries", metric: "seconds", most: 2},
 }

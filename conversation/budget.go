@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/agentbus/agentbus"
@@ -54,20 +55,26 @@ func (a *account) turn(worst agentbus.Micros) *account {
 	return &account{mu: a.mu, up: a, worst: worst}
 }
 
-// hold reserves the worst case of a call on a and all above, or reserves
-// nothing and returns the account that refuses. A worst case of 0 is unknown.
-func (a *account) hold(worst agentbus.Micros) (refused *account) {
+// hold reserves the worst cases of calls, together, on a and all above, or
+// reserves nothing and returns the account that refuses. A worst case of 0 is
+// unknown.
+func (a *account) hold(worst ...agentbus.Micros) (refused *account) {
+	var all agentbus.Micros
+	for _, w := range worst {
+		all = sum(all, w)
+	}
+	unknown := slices.Contains(worst, 0)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for n := a; n != nil; n = n.up {
 		if n.limit == nil {
 			continue
 		}
-		if worst == 0 && n.spent >= *n.limit || worst > 0 && worst > *n.limit-n.spent-n.held {
+		if unknown && n.spent >= *n.limit || all > 0 && all > *n.limit-n.spent-n.held {
 			return n
 		}
 	}
-	a.add(0, worst)
+	a.add(0, all)
 	return nil
 }
 

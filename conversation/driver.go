@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -21,8 +22,9 @@ type driver struct {
 	execution agentbus.Execution
 	lineage   agentbus.Lineage // that its calls are made from
 	account   *account
-	carried   *agentbus.Turn // found unfinished in the journal
+	carried   map[int]agentbus.Turn // by index: found in the journal, in a step that has not ended
 	turns     []agentbus.Turn
+	latest    int      // place in turns of the first of the last step
 	sent      []script // what each participant has been sent
 	spent     agentbus.Micros
 	unwritten []agentbus.Event // go with the next write
@@ -37,6 +39,7 @@ type intent struct {
 	who     int // index of the participant
 	lineage agentbus.Lineage
 	held    agentbus.Micros // of the budget, for it
+	fan     *fan            // instead of all but held: several turns at once
 }
 
 var (
@@ -154,43 +157,101 @@ func (d *driver) open(ctx context.Context) error {
 // load reads the journal: the only memory there is.
 func (d *driver) load(ctx context.Context) error {
 	d.begin(d.execution.Seed)
+	var stored []agentbus.Turn
 	for t, err := range d.options.Journal.Turns(ctx, d.execution.ID) {
 		if err != nil {
 			return fmt.Errorf("read the turns of run %s: %w", d.execution.ID, err)
 		}
 		d.spent = sum(d.spent, t.Cost)
-		if t.State != agentbus.TurnDone {
-			d.carried = &t
-			break
-		}
-		if err := d.adopt(t); err != nil {
-			return err
-		}
+		stored = append(stored, t)
+	}
+	if err := d.adopt(stored); err != nil {
+		return err
 	}
 	d.account.open(d.spent)
 	return nil
 }
 
-// adopt takes over a turn that is done already. The plan must agree with it,
-// since it is pure, unless it is another plan and that was forced.
-func (d *driver) adopt(t agentbus.Turn) error {
-	step, err := d.plan.Next(d.turns)
-	if err != nil {
-		return fmt.Errorf("plan of conversation %s: %w", d.conversation.Name, err)
+// adopt takes over the turns of steps that have ended, and carries those of one
+// that has not. The plan must agree with them, since it is pure, unless it is
+// another plan and that was forced.
+func (d *driver) adopt(stored []agentbus.Turn) error {
+	for len(stored) > 0 {
+		step, err := d.plan.Next(d.turns)
+		if err != nil {
+			return fmt.Errorf("plan of conversation %s: %w", d.conversation.Name, err)
+		}
+		index := d.execution.First + len(d.turns)
+		if d.isFan(&step, stored) {
+			f := newFan(&step, stored, index)
+			if !f.ended() {
+				break
+			}
+			d.say(step.Say, step.Together...)
+			d.heard(f.turns())
+			stored = stored[len(step.Together):]
+			continue
+		}
+		t := &stored[0]
+		if t.State != agentbus.TurnDone {
+			break
+		}
+		if t.Index != index || step.Speaker != t.Speaker && !d.options.Force {
+			return d.disagrees(t, &step)
+		}
+		if step.Speaker == t.Speaker {
+			d.say(step.Say, t.Speaker)
+		}
+		d.heard(stored[:1])
+		stored = stored[1:]
 	}
-	if t.Index != d.execution.First+len(d.turns) || step.Speaker != t.Speaker && !d.options.Force {
-		return &agentbus.Error{
-			Code: agentbus.CodeRunConflict, Message: fmt.Sprintf("turn %d of run %s was spoken by %q, and the plan names %q", t.Index, d.execution.ID, t.Speaker, step.Speaker),
-			Explain: &agentbus.Explain{Rule: "R15", Next: "a plan must be pure; resume with the plan the run was begun with, or force it"},
+	d.carried = make(map[int]agentbus.Turn, len(stored))
+	for i := range stored {
+		d.carried[stored[i].Index] = stored[i]
+	}
+	return nil
+}
+
+// isFan reports whether step is one of several turns, to which stored ones can
+// belong. Those of another plan are taken one by one, when that is forced.
+func (d *driver) isFan(step *Step, stored []agentbus.Turn) bool {
+	if len(step.Together) == 0 || !d.options.Force {
+		return len(step.Together) > 0
+	}
+	at := stored[0].Index - d.execution.First - len(d.turns)
+	return at >= 0 && at < len(step.Together) && step.Together[at] == stored[0].Speaker
+}
+
+// disagrees is what a turn is refused with that the plan does not know.
+func (d *driver) disagrees(t *agentbus.Turn, step *Step) error {
+	return &agentbus.Error{
+		Code: agentbus.CodeRunConflict, Message: fmt.Sprintf("turn %d of run %s was spoken by %q, and the plan names %q", t.Index, d.execution.ID, t.Speaker, step.Speaker),
+		Explain: &agentbus.Explain{Rule: "R15", Next: "a plan must be pure; resume with the plan the run was begun with, or force it"},
+	}
+}
+
+// heard takes the turns of a step that has ended: all participants hear what
+// was said, in order.
+func (d *driver) heard(turns []agentbus.Turn) {
+	d.latest = len(d.turns)
+	for i := range turns {
+		if turns[i].State == agentbus.TurnDone {
+			d.said(d.index(turns[i].Speaker), &turns[i])
 		}
 	}
-	who := d.index(t.Speaker)
-	if who >= 0 && step.Speaker == t.Speaker && step.Say != "" {
-		d.sent[who].add(agentbus.Message{Role: agentbus.RoleUser, Content: step.Say})
+	d.turns = append(d.turns, turns...)
+}
+
+// say tells participants what their plan says to them.
+func (d *driver) say(text string, to ...agentbus.Speaker) {
+	if text == "" {
+		return
 	}
-	d.said(who, &t)
-	d.turns = append(d.turns, t)
-	return nil
+	for _, s := range to {
+		if who := d.index(s); who >= 0 {
+			d.sent[who].add(agentbus.Message{Role: agentbus.RoleUser, Content: text})
+		}
+	}
 }
 
 // index returns which participant speaks under a name, or -1.
@@ -206,7 +267,7 @@ func (d *driver) begun() {
 		Turns        int                `json:"turns,omitempty"`
 	}
 	e := Event{Type: agentbus.EventStarted}
-	if len(d.turns) > 0 || d.execution.Halt != nil || d.carried != nil && d.carried.State == agentbus.TurnFailed {
+	if len(d.turns) > 0 || d.execution.Halt != nil || d.tried() {
 		e.Type, e.Turns = agentbus.EventResumed, slices.Clip(d.turns)
 	}
 	data := started{Conversation: d.conversation.Name, Turns: len(d.turns)}
@@ -215,6 +276,16 @@ func (d *driver) begun() {
 	}
 	d.unwritten = append(d.unwritten, d.event(e.Type, "", data))
 	d.emit(e)
+}
+
+// tried reports whether a turn was ended before that is not behind us.
+func (d *driver) tried() bool {
+	for _, t := range d.carried {
+		if t.State != agentbus.TurnPending {
+			return true
+		}
+	}
+	return false
 }
 
 // emit tells the reader, while there is one.
@@ -241,12 +312,32 @@ func (d *driver) events(more ...agentbus.Event) []agentbus.Event {
 }
 
 func (d *driver) result(h agentbus.Halt) *Result {
-	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Halt: h, Spent: d.spent}
+	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Reply: d.reply(), Halt: h, Spent: d.spent}
+}
+
+// reply is what the conversation answers, from the turns so far.
+func (d *driver) reply() string {
+	if f, ok := d.plan.(FanOut); ok && f.Synthesizer != "" && len(d.turns) > len(f.Ask) {
+		return d.turns[len(d.turns)-1].Reply.Text
+	}
+	var b strings.Builder
+	for i := range d.turns {
+		t := &d.turns[i]
+		if t.State != agentbus.TurnDone {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(d.conversation.line(t))
+	}
+	return b.String()
 }
 
 // halt stores why the run stopped, and says so.
 func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	h.Turns = len(d.turns)
+	h.Failed = d.conversation.OnHalt == OnHaltFail && !h.Kind.Final() && h.Kind != agentbus.HaltAbort
 	err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, d.events(d.event(agentbus.EventHalted, "", h))...)
 	if err != nil {
 		return fmt.Errorf("halt run %s: %w", d.execution.ID, err)

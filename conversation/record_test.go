@@ -20,10 +20,11 @@ type recorder struct {
 
 	mu     sync.Mutex // guards events
 	events map[agentbus.ExecutionID][]agentbus.Event
+	held   map[agentbus.ExecutionID][]agentbus.Event
 }
 
 func newRecorder() *recorder {
-	return &recorder{Memory: conversation.NewMemory(), events: map[agentbus.ExecutionID][]agentbus.Event{}}
+	return &recorder{Memory: conversation.NewMemory(), events: map[agentbus.ExecutionID][]agentbus.Event{}, held: map[agentbus.ExecutionID][]agentbus.Event{}}
 }
 
 func (r *recorder) Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error {
@@ -41,8 +42,16 @@ func (r *recorder) keep(err error, events []agentbus.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range events {
-		e.Position = agentbus.Position(len(r.events[e.Execution]))
-		r.events[e.Execution] = append(r.events[e.Execution], e)
+		id := e.Execution
+		if r.held[id] = append(r.held[id], e); e.Hold > 0 {
+			continue
+		}
+		slices.SortStableFunc(r.held[id][:len(r.held[id])-1], func(a, b agentbus.Event) int { return a.Hold - b.Hold })
+		for _, e := range r.held[id] {
+			e.Position, e.Hold = agentbus.Position(len(r.events[id])), 0
+			r.events[id] = append(r.events[id], e)
+		}
+		r.held[id] = nil
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"time"
 
 	"github.com/agentbus/agentbus"
 )
@@ -19,19 +20,26 @@ type outcome struct {
 // maxVoids bounds what a record can make of one turn.
 const maxVoids = 10_000
 
+// patience is how long a turn that was cancelled is waited for to be cancelled
+// again. A driver does that at once, when it does.
+const patience = 10 * time.Second
+
 // answer is the backend of every participant: what the record has of the turn.
 func (h *rehearsal) answer(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 	return func(yield func(agentbus.Chunk, error) bool) {
-		at, ok := h.await(ctx, c.Lineage.Turn)
-		if !ok {
+		id := c.Lineage.Turn
+		if !h.await(ctx, id) {
 			yield(agentbus.Chunk{}, context.Cause(ctx))
 			return
 		}
-		chunks, err := h.said(at)
+		chunks, state, err := h.said(id)
 		for _, c := range chunks {
 			if !yield(c, nil) {
 				return
 			}
+		}
+		if state == agentbus.TurnCancelled {
+			err = h.linger(ctx, id)
 		}
 		if err != nil {
 			yield(agentbus.Chunk{}, err)
@@ -39,39 +47,37 @@ func (h *rehearsal) answer(ctx context.Context, c *agentbus.Call) iter.Seq2[agen
 	}
 }
 
-// result returns the result that comes next in this drive, or nil.
-func (h *rehearsal) result() *agentbus.Event {
-	if i := h.resultAt(); i >= 0 {
-		return &h.record.Events[i]
+// state returns what became of a turn in this drive; "" when it was left
+// pending.
+func (h *rehearsal) state(id agentbus.TurnID) agentbus.TurnState {
+	at, due := h.due[id]
+	switch {
+	case !due:
+		return ""
+	case at == loose:
+		return h.turns[h.ids[id]].State
 	}
-	return nil
+	return states[h.record.Events[at].Type]
 }
 
-func (h *rehearsal) resultAt() int {
-	for i := h.next; i < h.end; i++ {
-		if isResult(&h.record.Events[i]) {
-			return i
-		}
-	}
-	return -1
-}
-
-// await waits until the result of a turn comes next, and returns where it
-// stands. A turn that has none in this drive waits until the drive is ended: by
+// await waits until a turn is to be answered. Of turns side by side those that
+// failed go first: they did before the join was met, which the others meet. A
+// turn that has no result in this drive waits until the drive is ended: by
 // itself, or, when there are no more results, from outside.
-func (h *rehearsal) await(ctx context.Context, id agentbus.TurnID) (at int, ok bool) {
+func (h *rehearsal) await(ctx context.Context, id agentbus.TurnID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waits++
 	defer func() { h.waits-- }()
 	for ctx.Err() == nil && h.diverged == nil {
-		at := h.resultAt()
-		if at >= 0 && h.record.Events[at].Turn == id {
-			h.spend(at)
-			return at, true
+		state := h.state(id)
+		if state == agentbus.TurnFailed || state != "" && !h.fails() {
+			h.asked++
+			h.spend()
+			return true
 		}
 		if h.waits >= len(h.begun) { // nobody is about to have a result
-			h.stuck(at, id)
+			h.stuck(id)
 			h.move()
 		}
 		moved := h.moved
@@ -82,40 +88,73 @@ func (h *rehearsal) await(ctx context.Context, id agentbus.TurnID) (at int, ok b
 		}
 		h.mu.Lock()
 	}
-	return 0, false
+	return false
+}
+
+// fails reports whether a turn that is pending has failed.
+func (h *rehearsal) fails() bool {
+	for id := range h.begun {
+		if h.state(id) == agentbus.TurnFailed {
+			return true
+		}
+	}
+	return false
+}
+
+// linger waits for a turn that was cancelled to be cancelled again.
+func (h *rehearsal) linger(ctx context.Context, id agentbus.TurnID) error {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+	case <-late.C:
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.diverge(h.ids[id], "state", string(agentbus.TurnCancelled), "not cancel it")
+	}
+	return context.Cause(ctx)
 }
 
 // stuck ends a drive in which every pending turn waits.
-func (h *rehearsal) stuck(at int, id agentbus.TurnID) {
+func (h *rehearsal) stuck(id agentbus.TurnID) {
 	cause, ended := h.outside()
-	if at < 0 && ended {
+	if len(h.due) == 0 && ended {
 		h.cancel(cause)
 		return
 	}
 	was := "the end of the events"
 	switch {
-	case at >= 0:
-		was = describe(&h.record.Events[at])
+	case h.next < h.end:
+		was = describe(&h.record.Events[h.next])
+		if h.halt != nil && h.next == h.end-1 {
+			was = h.halt.String()
+		}
 	case h.halt != nil:
 		was = h.halt.String()
 	}
 	h.diverge(h.begun[id].Index, "turn", was, string(id))
 }
 
+// told returns what an event tells of a turn's calls.
+func (h *rehearsal) told(at int) (o outcome) {
+	_ = json.Unmarshal(h.record.Events[at].Data, &o) // data that cannot be read is not what the driver will write
+	return o
+}
+
 // said is what a backend said that had this result: as many void attempts as
 // were recorded, at what they cost together, then the reply or the error.
-func (h *rehearsal) said(at int) (chunks []agentbus.Chunk, err error) {
+func (h *rehearsal) said(id agentbus.TurnID) (chunks []agentbus.Chunk, state agentbus.TurnState, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e := &h.record.Events[at]
-	var o outcome
-	_ = json.Unmarshal(e.Data, &o) // data that cannot be read is not what the driver will write
-	intent := h.begun[e.Turn]
+	at, t, intent := h.due[id], h.turns[h.ids[id]], h.begun[id]
+	o := outcome{Attempts: t.Attempts, Cost: t.Cost}
+	if at != loose {
+		o = h.told(at)
+	}
+	state = h.state(id)
 	lost := o.Cost - intent.Cost
-	var reply agentbus.Reply
-	if t := h.turns[intent.Index]; t != nil && e.Type == agentbus.EventTurnDone {
-		reply = t.Reply
-		lost -= max(0, reply.Usage.Cost)
+	if state == agentbus.TurnDone {
+		lost -= max(0, t.Reply.Usage.Cost)
 	}
 	if lost > 0 {
 		chunks = append(chunks, agentbus.Chunk{Usage: &agentbus.Usage{Cost: lost}})
@@ -123,22 +162,24 @@ func (h *rehearsal) said(at int) (chunks []agentbus.Chunk, err error) {
 	for range min(o.Attempts-intent.Attempts, maxVoids) {
 		chunks = append(chunks, agentbus.Chunk{Void: true})
 	}
-	if e.Type == agentbus.EventTurnFailed {
-		return chunks, h.failure(at, &o)
+	switch state {
+	case agentbus.TurnFailed:
+		return chunks, state, h.failure(at, t, &o)
+	case agentbus.TurnDone:
+		for i := range t.Reply.ToolCalls {
+			chunks = append(chunks, agentbus.Chunk{ToolCall: &t.Reply.ToolCalls[i]})
+		}
+		r := &t.Reply
+		chunks = append(chunks, agentbus.Chunk{Text: r.Text, Reasoning: r.Reasoning, Usage: &r.Usage, Model: r.Model, Finish: r.Finish, Replayed: r.Replayed})
+	case agentbus.TurnCancelled, agentbus.TurnPending:
 	}
-	for i := range reply.ToolCalls {
-		chunks = append(chunks, agentbus.Chunk{ToolCall: &reply.ToolCalls[i]})
-	}
-	return append(chunks, agentbus.Chunk{
-		Text: reply.Text, Reasoning: reply.Reasoning, Usage: &reply.Usage, Model: reply.Model, Finish: reply.Finish, Replayed: reply.Replayed,
-	}), nil
+	return chunks, state, nil
 }
 
 // failure is why a turn failed: as its turn has it, else as the halt has it that
 // it led to, else as its event tells.
-func (h *rehearsal) failure(at int, o *outcome) error {
-	e := &h.record.Events[at]
-	if t := h.turns[h.ids[e.Turn]]; t != nil && t.ID == e.Turn && t.Error != nil && h.last[e.Turn] == at {
+func (h *rehearsal) failure(at int, t *agentbus.Turn, o *outcome) error {
+	if t.Error != nil && (at == loose || h.last[t.ID] == at) {
 		return t.Error
 	}
 	if h.halt != nil && h.halt.Error != nil && h.halt.Error.Code == o.Code && h.halt.Error.Message == o.Message {
@@ -165,9 +206,7 @@ func (h *rehearsal) budget() (own *agentbus.Micros, shared *Budget) {
 	}
 	shared = NewBudget(limit)
 	h.above, h.others = shared, h.halt.Spent-spent
-	if h.resultAt() < 0 {
-		h.spend(-1)
-	}
+	h.spend()
 	return nil, shared
 }
 
@@ -176,9 +215,7 @@ func (h *rehearsal) costs() map[agentbus.TurnID]agentbus.Micros {
 	costs := map[agentbus.TurnID]agentbus.Micros{}
 	for i := range h.record.Events[:h.end] {
 		if e := &h.record.Events[i]; isResult(e) {
-			var o outcome
-			_ = json.Unmarshal(e.Data, &o)
-			costs[e.Turn] = o.Cost
+			costs[e.Turn] = h.told(i).Cost
 		}
 	}
 	return costs
@@ -186,14 +223,9 @@ func (h *rehearsal) costs() map[agentbus.TurnID]agentbus.Micros {
 
 // spend spends what others had spent of a budget, with the last result of a
 // drive that it ended.
-func (h *rehearsal) spend(at int) {
-	if h.above == nil {
+func (h *rehearsal) spend() {
+	if h.above == nil || h.asked < h.results {
 		return
-	}
-	for i := at + 1; i < h.end && at >= 0; i++ {
-		if isResult(&h.record.Events[i]) {
-			return
-		}
 	}
 	a := &h.above.account
 	a.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,21 +18,25 @@ import (
 type rehearsal struct {
 	*memory // what has been made again
 
-	record *Record
-	turns  map[int]*agentbus.Turn            // recorded, by index
-	last   map[agentbus.TurnID]int           // index of a turn's last event
-	ids    map[agentbus.TurnID]int           // index of the turn
-	cancel context.CancelCauseFunc           // ends the drive from outside
-	halt   *agentbus.Halt                    // that the drive was recorded with; nil: it was cut off
-	above  *Budget                           // what others had spent of, nil: nobody
-	others agentbus.Micros                   // what they had spent, at the end
-	mu     sync.Mutex                        // guards all below; taken before that of memory
-	next   int                               // index of the event that comes next
-	end    int                               // index behind the last event of the drive
-	events []agentbus.Event                  // made again
-	begun  map[agentbus.TurnID]agentbus.Turn // pending in this drive, as they were intended
-	waits  int                               // backends that wait for their turn's result to come next
-	moved  chan struct{}                     // closed when something changes that they wait for
+	record  *Record
+	turns   map[int]*agentbus.Turn            // recorded, by index
+	last    map[agentbus.TurnID]int           // index of a turn's last event
+	ids     map[agentbus.TurnID]int           // index of the turn
+	cancel  context.CancelCauseFunc           // ends the drive from outside
+	halt    *agentbus.Halt                    // that the drive was recorded with; nil: it was cut off
+	above   *Budget                           // what others had spent of, nil: nobody
+	others  agentbus.Micros                   // what they had spent, at the end
+	mu      sync.Mutex                        // guards all below; taken before that of memory
+	next    int                               // index of the event that comes next
+	end     int                               // index behind the last event of the drive
+	events  []agentbus.Event                  // made again
+	begun   map[agentbus.TurnID]agentbus.Turn // pending in this drive, as they were intended
+	due     map[agentbus.TurnID]int           // turns with a result in this drive: where its event stands, or loose
+	asked   int                               // how many of the results were given
+	results int                               // how many there are in this drive
+	held    []agentbus.Event                  // made again, and held back
+	waits   int                               // backends that wait for their turn's result to come next
+	moved   chan struct{}                     // closed when something changes that they wait for
 
 	diverged *Divergence
 }
@@ -58,14 +63,31 @@ func newRehearsal(r *Record) *rehearsal {
 	return h
 }
 
-func isResult(e *agentbus.Event) bool {
-	return e.Type == agentbus.EventTurnDone || e.Type == agentbus.EventTurnFailed
+// loose is where a result stands whose event is held back (R20), and was when
+// the record was read.
+const loose = -1
+
+// states are what the events of results tell of their turns.
+var states = map[string]agentbus.TurnState{
+	agentbus.EventTurnDone: agentbus.TurnDone, agentbus.EventTurnFailed: agentbus.TurnFailed, agentbus.EventTurnCancelled: agentbus.TurnCancelled,
 }
+
+func isResult(e *agentbus.Event) bool { return states[e.Type] != "" }
 
 // enter begins a drive.
 func (h *rehearsal) enter(end int, cancel context.CancelCauseFunc) {
 	h.end, h.cancel, h.halt = end, cancel, nil
-	h.begun, h.waits = map[agentbus.TurnID]agentbus.Turn{}, 0
+	h.begun, h.waits, h.asked, h.held = map[agentbus.TurnID]agentbus.Turn{}, 0, 0, nil
+	h.due = map[agentbus.TurnID]int{}
+	for i := h.next; i < end; i++ {
+		if isResult(&h.record.Events[i]) {
+			h.due[h.record.Events[i].Turn] = i
+		}
+	}
+	if end == len(h.record.Events) {
+		h.loosen()
+	}
+	h.results = len(h.due)
 	if end > h.next {
 		if e := &h.record.Events[end-1]; e.Type == agentbus.EventHalted {
 			h.halt = new(agentbus.Halt)
@@ -73,6 +95,21 @@ func (h *rehearsal) enter(end int, cancel context.CancelCauseFunc) {
 				h.halt = &agentbus.Halt{} // no halt is like it: the events will differ
 			}
 		}
+	}
+}
+
+// loosen adds the results that turns have and events do not: those of the last
+// drive, which are held back.
+func (h *rehearsal) loosen() {
+	for _, t := range h.turns {
+		if _, here := h.due[t.ID]; here || t.State == agentbus.TurnPending {
+			continue
+		}
+		at, known := h.last[t.ID]
+		if known && states[h.record.Events[at].Type] == t.State && h.told(at).Attempts == t.Attempts {
+			continue
+		}
+		h.due[t.ID] = loose
 	}
 }
 
@@ -88,9 +125,6 @@ func (h *rehearsal) outside() (error, bool) {
 	}
 	return nil, false
 }
-
-// over reports whether the drive was cut off here: it wrote nothing more.
-func (h *rehearsal) over() bool { return h.halt == nil && h.next == h.end }
 
 // Open finds the execution that is replayed; see Runs.
 func (h *rehearsal) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
@@ -119,7 +153,7 @@ func (h *rehearsal) Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq
 func (h *rehearsal) Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if cause, ended := h.outside(); ended && h.turns[t.Index] == nil && h.result() == nil {
+	if cause, ended := h.outside(); ended && h.turns[t.Index] == nil && len(h.due) == 0 {
 		h.cancel(cause) // it was ended before it wrote the intent
 		return t, cause
 	}
@@ -147,19 +181,21 @@ func (h *rehearsal) intended(t *agentbus.Turn) bool {
 func (h *rehearsal) Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over() || h.diverged != nil {
-		return errCut
+	at, due := h.due[done.ID]
+	if !due || h.diverged != nil {
+		return errCut // it was cut off before it wrote this
 	}
-	again := func(t *agentbus.Turn) bool { // it failed, and a driver that wrote no event began it again
-		return t.State == agentbus.TurnPending && done.State == agentbus.TurnFailed
+	again := func(t *agentbus.Turn) bool { // a driver that wrote no event began it again
+		return t.State == agentbus.TurnPending && done.State != agentbus.TurnDone
 	}
-	if want := h.turns[done.Index]; want != nil && h.settled(done.ID, events) && !again(want) {
+	if want := h.turns[done.Index]; want != nil && (at == loose || at == h.last[done.ID]) && !again(want) {
 		if field, was, is := results(want, &done); field != "" {
 			h.diverge(done.Index, field, was, is)
 			return errCut
 		}
 	}
 	delete(h.begun, done.ID)
+	delete(h.due, done.ID)
 	if !h.written(events) || next != nil && !h.intended(next) {
 		return errCut
 	}
@@ -167,38 +203,56 @@ func (h *rehearsal) Finish(ctx context.Context, done agentbus.Turn, next *agentb
 	return h.memory.Finish(ctx, done, next)
 }
 
-// settled reports whether events hold the last result that a turn has in the
-// record.
-func (h *rehearsal) settled(id agentbus.TurnID, events []agentbus.Event) bool {
-	at, known := h.last[id]
-	return known && at < h.next+len(events)
-}
-
 // Halt compares the end of a drive; see Runs.
 func (h *rehearsal) Halt(ctx context.Context, l agentbus.Lease, halt agentbus.Halt, events ...agentbus.Event) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over() || h.diverged != nil || !h.written(events) {
+	if h.halt == nil || h.diverged != nil || !h.written(events) {
 		return errCut
 	}
 	return h.memory.Halt(ctx, l, halt)
 }
 
-// written compares events with those that come next in the record.
+// written compares events with those that come next in the record. Those that
+// are held back stand before the next that is not.
 func (h *rehearsal) written(events []agentbus.Event) bool {
 	for i := range events {
-		e := events[i]
-		if h.next >= h.end {
-			return h.divergeAt(h.next, e.Turn, "event", "none", describe(&e))
+		if events[i].Hold > 0 {
+			h.held = append(h.held, events[i])
+			continue
 		}
-		want := &h.record.Events[h.next]
-		if field, was, is := facts(want, &e); field != "" {
-			return h.divergeAt(h.next, want.Turn, field, was, is)
+		if !h.flush(len(h.held)) || !h.compare(events[i]) {
+			return false
 		}
-		e.Position, e.ID, e.At = want.Position, want.ID, want.At
-		h.events = append(h.events, e)
-		h.next++
 	}
+	return true
+}
+
+// flush compares the first events that are held back.
+func (h *rehearsal) flush(n int) bool {
+	slices.SortStableFunc(h.held, func(a, b agentbus.Event) int { return a.Hold - b.Hold })
+	for range n {
+		e := h.held[0]
+		h.held = h.held[1:]
+		if !h.compare(e) {
+			return false
+		}
+	}
+	return true
+}
+
+// compare compares an event with the one that comes next in the record.
+func (h *rehearsal) compare(e agentbus.Event) bool {
+	if h.next >= h.end {
+		return h.divergeAt(h.next, e.Turn, "event", "none", describe(&e))
+	}
+	want := &h.record.Events[h.next]
+	if field, was, is := facts(want, &e); field != "" {
+		return h.divergeAt(h.next, want.Turn, field, was, is)
+	}
+	e.Position, e.ID, e.At, e.Hold = want.Position, want.ID, want.At, want.Hold
+	h.events = append(h.events, e)
+	h.next++
 	return true
 }
 

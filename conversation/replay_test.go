@@ -202,10 +202,10 @@ func TestDivergence(t *testing.T) {
 	}{
 		{func(_ *conversation.Conversation, r *conversation.Record) { r.Execution.Seed = "t" }, "turn 0 of execution r: messages: recorded is "},
 		{func(_ *conversation.Conversation, r *conversation.Record) { r.Turns = r.Turns[:1] }, `turn 1 of execution r: turn: recorded is none, the driver did r.t1.b`},
-		{func(_ *conversation.Conversation, r *conversation.Record) { r.Events = r.Events[:2] }, `turn 1 of execution r: state: recorded is "done", the driver did "pending"`},
+		{func(_ *conversation.Conversation, r *conversation.Record) { r.Events = r.Events[:2] }, "turn 1 of execution r: event: recorded is none, the driver did agentbus.turn.done of r.t1.b"},
 		{func(_ *conversation.Conversation, r *conversation.Record) {
 			r.Events[2], r.Events[3] = r.Events[3], r.Events[2]
-		}, "turn 1 of execution r: turn: recorded is agentbus.turn.done of r.t2.a, the driver did r.t1.b"},
+		}, `turn 2 of execution r: event of: recorded is "r.t2.a", the driver did "r.t1.b"`},
 		{func(_ *conversation.Conversation, r *conversation.Record) {
 			r.Events[4].Data = []byte(`{"kind":"done","turns":3}`)
 		}, `event 4 of execution r: kind of the event: recorded is "done", the driver did "max_turns"`},

@@ -24,6 +24,11 @@ func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserve
 		g.funds.holds(x, got)
 		return got, err
 	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	g.flights.wait(x.leads, stop) // Stop and Abort end the wait
+	g.endStopped(x, stop)
+	defer g.flights.wait(x.leads, nil)
 	patience, cancel := context.WithTimeout(ctx, g.cfg.BudgetWait)
 	defer cancel()
 	for account != "" && err == nil && patience.Err() == nil {
@@ -31,7 +36,9 @@ func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserve
 		account = g.waitsFor(x, got)
 	}
 	if err == nil && got.Outcome == agentbus.OutcomeShort && ctx.Err() != nil {
-		err = errLeftLine
+		if err = errLeftLine; g.stopped.has(x.lineage.Run) {
+			err = errRunStopped
+		}
 	}
 	g.funds.holds(x, got)
 	return got, err

@@ -220,7 +220,15 @@ func (a *answer) passWhole(sse bool) {
 		g.fail(a.w, a.r, x, err)
 		return
 	}
-	if why := a.notFinal(status, told); why != nil {
+	why := a.notFinal(status, told)
+	if why != nil || status >= http.StatusBadRequest { // an error may say back what the agent was sent (P19)
+		body = []byte(x.redact(string(body)))
+	}
+	if why != nil && a.ctx.Err() != nil { // an agent in this process says something when it is cut
+		g.fail(a.w, a.r, x, transportError(a.ctx, why))
+		return
+	}
+	if why != nil {
 		u := usageOf(told)
 		g.void(a.r.Context(), x, why, u, x.target.cost(u))
 	} else if err := a.settle(agentbus.StoredReply{Status: status, Header: kept, Body: body}, a.usage(status, told), false); err != nil {
@@ -232,6 +240,7 @@ func (a *answer) passWhole(sse bool) {
 	own := maps.Clone(kept) // duplicates are reading kept by now
 	own["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.tellCost(own, "")
+	x.leavePlace() // the agent is done, however slowly its answer is read
 	a.head(status, own)
 	faults.At(faults.AckAmid)
 	_ = g.send(a.w, body) // a caller that left may ask again

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -16,12 +17,14 @@ type exchange struct {
 	requestID string
 	began     time.Time
 	lineage   agentbus.Lineage
+	named     bool                // the caller named the run
 	minted    bool                // the turn id, or run and turn id, are ours (P7)
 	auth      agentbus.Credential // the caller's own Authorization, as it came
 	caller    agentbus.Principal
 	certified bool // a certificate tells who the caller is: nobody has verified auth
 	payer     agentbus.Payer
-	inProcess *InProcess // the call comes from a driver of this bus
+	inProcess *InProcess      // the call comes from a driver of this bus
+	scope     *agentbus.Scope // the call comes from a program of this bus, inside of the turn it serves (B2)
 	target    *Target
 	path      string // below the agent's base, escaped
 	body      []byte
@@ -41,6 +44,12 @@ type exchange struct {
 	flight  *flight
 	attempt int
 	failed  error
+	// line is who waits for the agent when it is bounded; placed: the call has a
+	// place there, since when. token: it took one of its caller's rate (G8).
+	line   *line
+	placed bool
+	since  time.Time
+	token  bool
 }
 
 // A dialect is what the gateway knows of the API that is called.
@@ -68,6 +77,9 @@ type InProcess struct {
 	// AgentOwned says that the agent pays for itself: nothing is forwarded on
 	// the origin's behalf (P22).
 	AgentOwned bool
+	// Declared says that the operator's configuration names whom the call goes
+	// to: a list of agents that Caller has does not bound it (G6).
+	Declared bool
 }
 
 type inProcessKey struct{}
@@ -93,6 +105,9 @@ func newExchange(r *http.Request) *exchange {
 	return x
 }
 
+// asked returns the name by which the caller asked for the agent.
+func (x *exchange) asked() string { return cmp.Or(x.record.Agent, x.peek.model) }
+
 func (x *exchange) note(s string) { x.notes = append(x.notes, s) }
 
 // origin returns the caller's own credential as the origin's, which travels on
@@ -110,6 +125,9 @@ func (x *exchange) redact(s string) string {
 	s = x.auth.Redact(x.lineage.Auth.Redact(s))
 	if x.target != nil {
 		s = x.target.Authorization.Redact(s)
+		for _, secret := range x.target.Secrets {
+			s = secret.Redact(s)
+		}
 	}
 	return s
 }

@@ -6,6 +6,34 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
+// QueuedAt returns how many calls wait for a place at an agent.
+func (g *Gateway) QueuedAt(agent string) int {
+	l := g.lines.of(agent)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting.Len()
+}
+
+// MaxBuckets is how many callers' rates are kept.
+const MaxBuckets = maxBuckets
+
+// NewRates returns rates of nobody.
+func NewRates() *rates { return &rates{} }
+
+// Take takes a token of a caller.
+func (rs *rates) Take(caller string, g *agentbus.Grants, now time.Time) (time.Duration, bool) {
+	return rs.take(caller, g, now)
+}
+
+// Len returns how many callers are known.
+func (rs *rates) Len() int { return len(rs.byCaller) }
+
+// RunOf returns the run that a turn id names.
+var RunOf = runOf
+
+// MaxStopped is how many stopped runs are remembered.
+const MaxStopped = maxStopped
+
 // Waiting returns how many calls stand in line for a budget.
 func (g *Gateway) Waiting() (n int) {
 	g.funds.mu.Lock()

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/agentbus/agentbus"
@@ -15,7 +16,13 @@ import (
 type flight struct {
 	key    agentbus.Digest
 	digest agentbus.Digest
-	cancel context.CancelCauseFunc // ends the execution; nil before it began. Guarded by flights.mu
+	depth  int // at which the leader arrived
+
+	// Guarded by flights.mu.
+	run    agentbus.RunID
+	cancel context.CancelCauseFunc // ends the execution, or the wait for it; nil before
+	begun  bool                    // the agent is being called
+	beside *flight                 // the next one with the same payer and turn
 
 	mu     sync.Mutex
 	wake   chan struct{} // closed at the next change; nil when nobody waits
@@ -81,21 +88,40 @@ func (f *flight) view(from int) view {
 	return v
 }
 
-// flights are the calls of this process that are being executed, by key.
-type flights struct {
-	mu    sync.Mutex // guards byKey and each flight's cancel
-	byKey map[agentbus.Digest]*flight
+// known is what is known of the call by now.
+func (f *flight) known() agentbus.CallRecord {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.call
 }
 
-// join returns the flight of key, and whether the caller leads it. A leader
-// must leave it.
-func (fs *flights) join(key, digest agentbus.Digest) (f *flight, leads bool) {
+// flights are the calls of this process that are being executed.
+type flights struct {
+	mu     sync.Mutex // guards all of it
+	byKey  map[agentbus.Digest]*flight
+	byTurn map[turnOf]*flight // those that have begun; more of one turn are beside it
+	passed map[*flight]bool   // requests that are no calls
+}
+
+// turnOf is by what the calls of a turn are found.
+type turnOf struct {
+	payer agentbus.Payer
+	turn  agentbus.TurnID
+}
+
+func newFlights() flights {
+	return flights{byKey: map[agentbus.Digest]*flight{}, byTurn: map[turnOf]*flight{}, passed: map[*flight]bool{}}
+}
+
+// join returns the flight of key, and whether the caller leads it. A
+// leader must leave it.
+func (fs *flights) join(key agentbus.Digest, x *exchange) (f *flight, leads bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	if f, ok := fs.byKey[key]; ok {
 		return f, false
 	}
-	f = &flight{key: key, digest: digest}
+	f = &flight{key: key, digest: x.record.Digest, run: x.lineage.Run, depth: x.lineage.Depth}
 	fs.byKey[key] = f
 	return f, true
 }
@@ -109,20 +135,103 @@ func (fs *flights) leave(f *flight) {
 	if fs.byKey[f.key] == f {
 		delete(fs.byKey, f.key)
 	}
+	if !f.begun {
+		return
+	}
+	f.begun = false
+	turn := turnOf{f.call.Payer, f.call.TurnKey.ID}
+	first := fs.byTurn[turn]
+	switch {
+	case first != f:
+		for first.beside != f {
+			first = first.beside
+		}
+		first.beside = f.beside
+	case f.beside != nil:
+		fs.byTurn[turn] = f.beside
+	default:
+		delete(fs.byTurn, turn)
+	}
 }
 
+// began says that the agent of f is being called now, and how to end that.
 func (fs *flights) began(f *flight, cancel context.CancelCauseFunc) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	turn := turnOf{f.call.Payer, f.call.TurnKey.ID} // which do not change any more
+	f.run, f.cancel, f.begun, f.beside = f.call.Run, cancel, true, fs.byTurn[turn]
+	fs.byTurn[turn] = f
+}
+
+func (fs *flights) hasBegun(f *flight) bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return f.begun
+}
+
+// wait says how to end the wait of f; nil: it is over.
+func (fs *flights) wait(f *flight, cancel context.CancelCauseFunc) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	f.cancel = cancel
 }
 
-func (fs *flights) abort(cause error) {
+// pass says that a request is passed on that is no call, until leave is called.
+func (fs *flights) pass(c agentbus.CallRecord, cancel context.CancelCauseFunc) (leave func()) {
+	f := &flight{run: c.Run, cancel: cancel, call: c, begun: true}
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.passed[f] = true
+	return func() {
+		fs.mu.Lock()
+		defer fs.mu.Unlock()
+		delete(fs.passed, f)
+	}
+}
+
+// abort ends the flights of the runs that are meant, and returns how many.
+func (fs *flights) abort(cause error, meant func(agentbus.RunID) bool) (n int) {
+	fs.each(func(f *flight) {
+		if f.cancel != nil && meant(f.run) {
+			f.cancel(cause)
+			n++
+		}
+	})
+	return n
+}
+
+// each calls use, which must not wait, with every flight.
+func (fs *flights) each(use func(*flight)) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for _, f := range fs.byKey {
-		if f.cancel != nil {
-			f.cancel(cause)
-		}
+		use(f)
 	}
+	for f := range fs.passed {
+		use(f)
+	}
+}
+
+// live returns what is being asked of agents, oldest first.
+func (fs *flights) live() []agentbus.CallRecord {
+	var calls []agentbus.CallRecord
+	fs.each(func(f *flight) {
+		if f.begun {
+			calls = append(calls, f.known())
+		}
+	})
+	slices.SortStableFunc(calls, func(a, b agentbus.CallRecord) int { return a.Began.Compare(b.Began) })
+	return calls
+}
+
+// turns returns the calls that are being executed of a payer's turn, of
+// whatever run.
+func (fs *flights) turns(p agentbus.Payer, t agentbus.TurnID) []agentbus.CallRecord {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	var calls []agentbus.CallRecord
+	for f := fs.byTurn[turnOf{p, t}]; f != nil; f = f.beside {
+		calls = append(calls, f.known())
+	}
+	return calls
 }

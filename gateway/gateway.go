@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -55,6 +56,12 @@ type Ledger interface {
 	// Replayed counts a duplicate that was answered without executing. It
 	// returns when that is queued.
 	Replayed(ctx context.Context, id int64) error
+	// Lookup says what Reserve would say of a known key, and writes nothing. A
+	// key that is unknown or free is not found.
+	Lookup(ctx context.Context, key, digest agentbus.Digest) (got agentbus.Reserved, found bool, err error)
+	// ParentCalls returns the calls of a payer's run with that turn id, refused
+	// ones left out (G7).
+	ParentCalls(ctx context.Context, p agentbus.Payer, run agentbus.RunID, turn agentbus.TurnID) ([]agentbus.CallRecord, error)
 }
 
 // A Recorder keeps the hops that executed nothing: refusals, and requests that
@@ -64,12 +71,20 @@ type Recorder interface {
 	Record(ctx context.Context, key agentbus.Digest, c agentbus.CallRecord) error
 }
 
+// CallTokens knows the tokens with which programs call back as the turn that
+// they serve (B2). Scope fails with CodeUnauthenticated for one whose turn is
+// over; ours is false for anything else. It is safe for concurrent use.
+type CallTokens interface {
+	Scope(authorization agentbus.Credential) (s agentbus.Scope, ours bool, err error)
+}
+
 // Config configures [New].
 type Config struct {
 	Router     Router     // required
 	Identifier Identifier // required; a PeerIdentifier is shown client certificates too
 	Ledger     Ledger     // required
 	Recorder   Recorder   // required
+	CallTokens CallTokens // nil: there are none
 
 	MaxDepth      int           // inbound depth that is refused (P10); 0: agentbus.DefaultMaxDepth, negative: an error
 	MaxBody       int64         // bytes of a request body (G3); 0: 4 MiB
@@ -96,6 +111,7 @@ type Config struct {
 	// ExecuteMismatch runs a turn that comes again with another request as a
 	// call of its own; otherwise it is refused (G20).
 	ExecuteMismatch bool
+	Cycles          CycleMode // what becomes of calls that go round in a circle (G7); "": CyclesDigest
 
 	// Owner names this process in the ledger; required. Alive reports whether
 	// the process of another owner still runs, so that its unfinished calls
@@ -141,6 +157,9 @@ type live struct {
 	flights  flights
 	funds    *funds        // of calls that wait for a budget
 	slots    chan struct{} // one for each call that goes on without its caller
+	lines    lines         // who waits for which agent
+	rates    rates         // how much each caller may call
+	stopped  stops         // runs
 	inFlight atomic.Int64
 	draining atomic.Bool
 }
@@ -160,22 +179,24 @@ func build(c Config, calls *live) (*Gateway, error) {
 	}
 	c.setDefaults()
 	if calls == nil {
-		calls = &live{slots: make(chan struct{}, max(c.DetachMax, 0))}
-		calls.flights.byKey, calls.funds = map[agentbus.Digest]*flight{}, newFunds()
+		calls = &live{flights: newFlights(), funds: newFunds(), slots: make(chan struct{}, max(c.DetachMax, 0))}
 	}
 	g := &Gateway{live: calls, cfg: c, mux: http.NewServeMux(), log: c.Logger}
 	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)
-		{"recover", g.recover},   // a panic costs one call, not the process
-		{"record", g.record},     // every hop leaves a record and a line in the log
-		{"limits", g.limits},     // the body is read, within bounds, or 413
-		{"lineage", g.lineage},   // headers become a Lineage, or 400
-		{"identify", g.identify}, // who calls, or 401
-		{"payer", g.payer},       // who is billed, or 401 and 403
-		{"route", g.route},       // which agent is meant, or 404
-		{"depth", g.depth},       // 429 bridge_depth_exceeded
-		{"ledger", g.ledger},     // a duplicate of a call in flight attaches to it
-		{"reserve", g.reserve},   // a finished one is answered from memory; the rest is reserved, durably
-		{"proxy", g.proxy},       // the agent is called, its answer stored, settled and passed on
+		{"recover", g.recover},     // a panic costs one call, not the process
+		{"record", g.record},       // every hop leaves a record and a line in the log
+		{"limits", g.limits},       // the body is read, within bounds, or 413
+		{"lineage", g.lineage},     // headers become a Lineage, or 400
+		{"identify", g.identify},   // who calls, or 401
+		{"payer", g.payer},         // who is billed, or 401 and 403
+		{"route", g.route},         // which agent is meant, or 404
+		{"authorize", g.authorize}, // whether this caller may call it, or 403
+		{"depth", g.depth},         // 429 bridge_depth_exceeded
+		{"chain", g.chain},         // 400 for a depth that its parent belies, 429 cycle_refused
+		{"ledger", g.ledger},       // a duplicate of a call in flight attaches to it
+		{"admit", g.admit},         // 429 and 503 when the caller's rate or the agent has no room
+		{"reserve", g.reserve},     // a finished one is answered from memory; the rest is reserved, durably
+		{"proxy", g.proxy},         // the agent is called, its answer stored, settled and passed on
 	}
 	g.routes()
 	return g, nil
@@ -191,6 +212,11 @@ func (c *Config) check() error {
 	}
 	if c.MaxDepth < 0 {
 		faults = append(faults, errors.New("gateway: MaxDepth is negative"))
+	}
+	switch c.Cycles {
+	case "", CyclesDigest, CyclesRefuse, CyclesWarn, CyclesOff:
+	default:
+		faults = append(faults, fmt.Errorf("gateway: Cycles is %q", c.Cycles))
 	}
 	for i := range c.Budgets {
 		faults = append(faults, c.Budgets[i].check())
@@ -208,6 +234,7 @@ func (c *Config) setDefaults() {
 	c.DetachMax = or(c.DetachMax, 256)
 	c.DetachTimeout = or(c.DetachTimeout, 5*time.Minute)
 	c.InFlight = or(c.InFlight, 10_000)
+	c.Cycles = or(c.Cycles, CyclesDigest)
 	c.BudgetWait = or(c.BudgetWait, 5*time.Second)
 	c.Budgets = narrowFirst(c.Budgets)
 	if c.Alive == nil {
@@ -235,8 +262,8 @@ func (g *Gateway) Stages() []string {
 	return names
 }
 
-// chain wraps h into the stages up to the named one.
-func (g *Gateway) chain(last string, h http.Handler) http.Handler {
+// through wraps h into the stages up to the named one.
+func (g *Gateway) through(last string, h http.Handler) http.Handler {
 	n := 0
 	for g.stages[n].Name != last {
 		n++
@@ -249,17 +276,18 @@ func (g *Gateway) chain(last string, h http.Handler) http.Handler {
 
 // routes builds the public surface (section 1 of the gateway's rules).
 func (g *Gateway) routes() {
-	g.call = g.chain("proxy", nil)
+	g.call = g.through("proxy", nil)
 	g.mux.Handle("POST /v1/chat/completions", g.call)
 	g.mux.Handle("POST /v1/responses", g.call)
-	list := g.chain("identify", http.HandlerFunc(g.listModels))
+	list := g.through("identify", http.HandlerFunc(g.listModels))
 	g.mux.Handle("GET /v1/models", list)
-	g.mux.Handle("GET /v1/models/{id...}", g.chain("identify", http.HandlerFunc(g.showModel)))
+	g.mux.Handle("GET /v1/models/{id...}", g.through("identify", http.HandlerFunc(g.showModel)))
 	g.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerJSON(w, map[string]any{"status": "ok"}) })
 	g.mux.HandleFunc("GET /readyz", g.readyz)
 	g.mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		answerJSON(w, map[string]any{"name": "agentbus", "version": g.cfg.Version, "protocol": "0"})
 	})
+	g.mux.HandleFunc("GET /openapi.json", showDocument)
 	g.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
 			Code: agentbus.CodeAgentNotFound, Message: "there is no " + r.Method + " here",
@@ -292,7 +320,9 @@ var errDraining = &agentbus.Error{
 
 // Abort ends every call that is being executed, for a shutdown whose patience
 // is over. Their attempts are voided.
-func (g *Gateway) Abort() { g.flights.abort(errAborted) }
+func (g *Gateway) Abort() {
+	g.flights.abort(errAborted, func(agentbus.RunID) bool { return true })
+}
 
 func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) {
 	if g.draining.Load() {
@@ -315,25 +345,28 @@ func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, body)
 }
 
-// listModels answers with the agents as models of the OpenAI dialect.
+// listModels answers with the agents that the caller may call, as models of the
+// OpenAI dialect (G1).
 func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request) {
-	exchangeOf(r).record.Status = http.StatusOK
+	x := exchangeOf(r)
+	x.record.Status = http.StatusOK
 	models := []any{}
-	for _, t := range g.cfg.Router.Targets() {
+	for _, t := range g.callable(x) {
 		models = append(models, model(t))
 	}
-	exchangeOf(r).echo(w.Header())
+	x.echo(w.Header())
 	answerJSON(w, map[string]any{"object": "list", "data": models})
 }
 
 func (g *Gateway) showModel(w http.ResponseWriter, r *http.Request) {
+	x := exchangeOf(r)
 	t, ok := g.cfg.Router.Route(r.PathValue("id"))
-	if !ok {
-		exchangeOf(r).refuse(w, g.agentNotFound(r.PathValue("id")))
+	if !ok || !x.mayCall(t.Name) {
+		x.refuse(w, g.agentNotFound(x, r.PathValue("id")))
 		return
 	}
-	exchangeOf(r).record.Status = http.StatusOK
-	exchangeOf(r).echo(w.Header())
+	x.record.Status = http.StatusOK
+	x.echo(w.Header())
 	answerJSON(w, model(t))
 }
 

@@ -34,7 +34,7 @@ func (g *Gateway) ledger(next http.Handler) http.Handler {
 			return
 		}
 		x.want.Key, x.want.MintTurn = x.key(idempotencyKey)
-		x.record.Digest = digestOf(r.Method, x.path, r.URL.RawQuery, x.body)
+		x.digest(r)
 		mismatch := g.once(w, r, x, next)      //nolint:contextcheck // what ends a call is written for a caller that has left, too
 		if mismatch && g.cfg.ExecuteMismatch { // a call of its own, with a key of its own
 			x.note("turn_reused")
@@ -50,12 +50,15 @@ func (g *Gateway) ledger(next http.Handler) http.Handler {
 // once executes the call, or answers it from memory or from the execution in
 // flight. It answers nothing when the key turns out to stand for another request.
 func (g *Gateway) once(w http.ResponseWriter, r *http.Request, x *exchange, next http.Handler) (mismatch bool) {
-	f, leads := g.flights.join(x.want.Key, x.record.Digest)
+	f, leads := g.flights.join(x.want.Key, x)
 	switch {
 	case leads:
 		return g.lead(w, r, x, next, f)
 	case f.digest != x.record.Digest:
 		return true
+	case g.goesRound(x, f):
+		x.refuse(w, errCycle([]string{x.target.Name, x.target.Name}))
+		return false
 	}
 	return g.attach(w, r, x, f)
 }
@@ -96,6 +99,9 @@ func (g *Gateway) reserve(next http.Handler) http.Handler {
 		if err != nil {
 			x.refuse(w, err)
 			return
+		}
+		if got.Outcome != agentbus.OutcomeExecute {
+			g.giveBack(x) // nobody is called
 		}
 		if !g.known(w, x, got) {
 			x.record, x.attempt, x.flight = got.Call, got.Call.Attempts, x.leads
@@ -148,15 +154,21 @@ var (
 		Code: agentbus.CodeOverloaded, Message: "another process is still executing this turn",
 		Explain: &agentbus.Explain{Rule: "G22", Next: "send the same turn again after the given time"}, RetryAfter: time.Second,
 	}
+	errOutcomeUnknown = &agentbus.Error{
+		Code: agentbus.CodeOutcomeUnknown, Message: "this turn was being executed when its process died, and nobody knows what came of it",
+		Explain: &agentbus.Explain{Rule: "G24", Next: "ask the operator to find out and to void the call, then send the same turn again"},
+	}
 	errLeaderGone = error(&agentbus.Error{
 		Code: agentbus.CodeAgentUnavailable, Message: "the execution of this turn failed",
 		Explain: &agentbus.Explain{Rule: "G22", Next: "send the same turn again"},
 	})
 )
 
-// ask asks the ledger, and takes over what a dead process left executing (G24). A call that another living process executes is waited for. A caller that
-// leaves while the ledger writes does not undo it: there may be duplicates that
-// wait for this call, and it goes on for the retry (G14).
+// ask asks the ledger, and takes over what a dead process left executing, unless
+// its agent is one where nobody may guess what came of it (G24). A call that
+// another living process executes is waited for. A caller that leaves while the
+// ledger writes does not undo it: there may be duplicates that wait for this
+// call, and it goes on for the retry (G14).
 func (g *Gateway) ask(ctx context.Context, x *exchange) (agentbus.Reserved, error) {
 	x.fill()
 	want := x.want
@@ -175,7 +187,12 @@ func (g *Gateway) ask(ctx context.Context, x *exchange) (agentbus.Reserved, erro
 		switch {
 		case got.Outcome != agentbus.OutcomeInFlight:
 			return got, nil
-		case got.Call.Owner == g.cfg.Owner || !g.cfg.Alive(got.Call.Owner):
+		case g.stopped.has(want.Call.Run):
+			return got, errRunStopped
+		case got.Call.Owner != g.cfg.Owner && g.cfg.Alive(got.Call.Owner): // it is waited for
+		case x.target.RefuseUnknown:
+			return got, errOutcomeUnknown
+		default:
 			want.TakeOver = got.Call.Owner
 			continue
 		}
@@ -196,6 +213,14 @@ func readIdempotencyKey(h http.Header) (string, error) {
 		return "", invalidRequest("Idempotency-Key must be sent once, with 1 to 512 characters", "send one Idempotency-Key, or none")
 	}
 	return values[0], nil
+}
+
+// digest returns what is asked, as 32 bytes. It is computed once.
+func (x *exchange) digest(r *http.Request) agentbus.Digest {
+	if x.record.Digest == (agentbus.Digest{}) {
+		x.record.Digest = digestOf(r.Method, x.path, r.URL.RawQuery, x.body)
+	}
+	return x.record.Digest
 }
 
 // digestOf is the SHA-256 of a request: method, path, query and body (G20).

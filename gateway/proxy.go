@@ -51,13 +51,18 @@ func (g *Gateway) proxy(http.Handler) http.Handler {
 func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, context.CancelCauseFunc, func()) {
 	if x.flight == nil {
 		ctx, cancel := context.WithCancelCause(r.Context())
-		return ctx, cancel, func() { cancel(nil) }
+		x.fill()
+		leave := g.flights.pass(x.record, cancel)
+		g.endStopped(x, cancel)
+		return ctx, cancel, func() { leave(); cancel(nil) }
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	g.flights.began(x.flight, cancel)
+	g.endStopped(x, cancel)
 	deadline := time.AfterFunc(g.cfg.CallTimeout, func() { cancel(errTooLong) })
 	stop := context.AfterFunc(r.Context(), func() { // ends with ctx at the latest, which release ends
 		if x.inProcess != nil || x.target.NoDetach { // a driver of this bus aborts what it began, and waits for it
+			g.endStopped(x, cancel) // which may be why it left
 			cancel(errCallerLeft)
 			return
 		}
@@ -79,6 +84,14 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 		stop()
 		deadline.Stop()
 		cancel(nil)
+	}
+}
+
+// endStopped ends a call, or its wait, that passed authorize before its run was
+// stopped.
+func (g *Gateway) endStopped(x *exchange, cancel context.CancelCauseFunc) {
+	if g.stopped.has(x.lineage.Run) {
+		cancel(errRunStopped)
 	}
 }
 
@@ -141,7 +154,8 @@ func (x *exchange) ownContext(ctx context.Context) context.Context {
 	if !x.target.Local {
 		return ctx
 	}
-	return WithInProcess(ctx, InProcess{Caller: agentbus.Principal{ID: "agent:" + x.target.Name}, Payer: x.payer})
+	caller := agentbus.Principal{ID: "agent:" + x.target.Name, Grants: x.caller.Grants} // it may call what its caller may
+	return WithInProcess(ctx, InProcess{Caller: caller, Payer: x.payer})
 }
 
 // reveal is where the proxy writes a credential into a request (P19).
@@ -202,6 +216,8 @@ func transportError(ctx context.Context, err error) error {
 			Code: agentbus.CodeDeadlineExceeded, Message: "the agent did not answer in time", Err: errors.Join(err, cause),
 			Explain: &agentbus.Explain{Rule: "G3", Next: "send the same turn again, or ask the operator to raise limits.call_timeout"},
 		}
+	case errors.Is(cause, errRunStopped):
+		return errRunStopped
 	case errors.Is(cause, errAborted):
 		return &agentbus.Error{Code: agentbus.CodeDraining, Message: "the bus is shutting down", Err: err}
 	}

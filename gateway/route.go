@@ -3,26 +3,18 @@ package gateway
 import (
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/agentbus/agentbus"
 )
 
 // route finds the agent (G1): by the path below /agents, else by the model in
-// the body. A credential that may not be sent there ends the call here (P24).
+// the body. A run that the caller did not name is minted here.
 func (g *Gateway) route(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
 		if err := g.findTarget(r, x); err != nil {
 			x.refuse(w, err)
-			return
-		}
-		if t := x.target; t.plaintext() && (!x.lineage.Auth.IsZero() || !t.Authorization.IsZero() || t.Passthrough) {
-			x.refuse(w, &agentbus.Error{
-				Code: agentbus.CodeForbidden, Message: "the credential of this call may not cross the network in the clear to agent " + t.Name,
-				Explain: &agentbus.Explain{Rule: "P24", Next: "give the agent an https URL, or set allow_plaintext: true on it"},
-			})
 			return
 		}
 		if x.minted && x.lineage.Run == "" {
@@ -51,7 +43,7 @@ func (g *Gateway) findTarget(r *http.Request, x *exchange) error {
 	}
 	target, ok := g.cfg.Router.Route(name)
 	if !ok {
-		return g.agentNotFound(name)
+		return g.notCallable(x, name)
 	}
 	x.target = target
 	return nil
@@ -114,19 +106,4 @@ func dialectOf(method, path string) dialect {
 		return dialectResponses
 	}
 	return dialectOther
-}
-
-func (g *Gateway) agentNotFound(name string) error {
-	var names []string
-	for _, t := range g.cfg.Router.Targets() {
-		names = append(names, t.Name)
-	}
-	if len(name) > 64 {
-		name = name[:64] + "…"
-	}
-	return &agentbus.Error{
-		Code:    agentbus.CodeAgentNotFound,
-		Message: "there is no agent " + strconv.Quote(strings.ReplaceAll(strings.ToValidUTF8(name, "?"), "@", "(at)")) + "; you may call: " + strings.Join(names, ", "),
-		Explain: &agentbus.Explain{Rule: "G1", Supported: names, Next: "name one of these agents, or one of their aliases"},
-	}
 }

@@ -46,12 +46,24 @@ type Target struct {
 	// AllowPlaintext lets credentials leave over plain HTTP to another machine (P24).
 	AllowPlaintext bool
 	Header         http.Header // added to every request; protocol headers cannot be set here
-	Price          agentbus.Price
-	Priced         bool             // Price is known; the zero Price is then free, and otherwise unknown (G27)
-	UsageCost      bool             // charge what the agent reports as usage.cost, in place of Price (G26)
-	MaxCost        *agentbus.Micros // the most one call can cost (G27); nil: as Price and request say
+	// Secrets are what Header holds of secrets: they are taken out of what the
+	// agent says in its errors, as Authorization is (P19).
+	Secrets   []agentbus.Credential
+	Price     agentbus.Price
+	Priced    bool             // Price is known; the zero Price is then free, and otherwise unknown (G27)
+	UsageCost bool             // charge what the agent reports as usage.cost, in place of Price (G26)
+	MaxCost   *agentbus.Micros // the most one call can cost (G27); nil: as Price and request say
 	// Transport reaches the agent; required. It must not follow redirects.
 	Transport http.RoundTripper
+	// Concurrency is how many calls the agent is asked at once; 0: any number.
+	// Queue is how many more may wait for a place, each for QueueTimeout; 0: 10 s
+	// (G8).
+	Concurrency  int
+	Queue        int
+	QueueTimeout time.Duration
+	// RefuseUnknown answers CodeOutcomeUnknown to a call that a dead process left
+	// executing, until an operator voids it; otherwise it is executed again (G24).
+	RefuseUnknown bool
 	// Local says that the agent lives in this process: nothing crosses a wire.
 	Local bool
 

@@ -192,7 +192,7 @@ func TestBadBodies(t *testing.T) {
 func TestStages(t *testing.T) {
 	t.Parallel()
 	b := newBus(t, nil)
-	want := []string{"recover", "record", "limits", "lineage", "identify", "payer", "route", "depth", "ledger", "reserve", "proxy"}
+	want := []string{"recover", "record", "limits", "lineage", "identify", "payer", "route", "authorize", "depth", "chain", "ledger", "admit", "reserve", "proxy"}
 	if diff := cmp.Diff(want, b.Stages()); diff != "" {
 		t.Errorf("stages (-want +got):\n%s", diff)
 	}

@@ -184,9 +184,7 @@ func (g *Gateway) lineage(next http.Handler) http.Handler {
 		if twins := agentbus.Twins(r.Header); len(twins) > 0 {
 			x.note("stripped:" + strings.ToLower(strings.Join(twins, "+")))
 		}
-		if x.lineage = l; l.Turn == "" {
-			x.minted = true
-		}
+		x.lineage, x.named, x.minted = l, l.Run != "", l.Turn == ""
 		g.place(x, l.TraceParent, l.TraceState)
 		next.ServeHTTP(w, r)
 	})
@@ -219,6 +217,13 @@ func (g *Gateway) identify(next http.Handler) http.Handler {
 }
 
 func (g *Gateway) identifyCaller(r *http.Request, x *exchange) (err error) {
+	if g.cfg.CallTokens != nil {
+		s, ours, err := g.cfg.CallTokens.Scope(x.auth)
+		if ours {
+			x.scope, x.caller, x.auth = &s, s.Caller, s.Lineage.Auth // it stands for the origin's credential
+			return err
+		}
+	}
 	if peers, ok := g.cfg.Identifier.(PeerIdentifier); ok && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		x.caller, x.certified, err = peers.IdentifyPeer(r.Context(), x.auth, r.TLS.VerifiedChains[0][0])
 		return err
@@ -239,6 +244,9 @@ func (g *Gateway) payer(next http.Handler) http.Handler {
 			x.payer, x.lineage.Auth = x.inProcess.Payer, agentbus.Credential{}
 		case x.inProcess != nil:
 			x.payer = x.inProcess.Payer
+		case x.scope != nil:
+			x.payer = x.scope.Payer
+			err = x.inScope()
 		case x.lineage.Auth.IsZero():
 			x.payer, x.lineage.Auth = agentbus.Payer(x.caller.ID), x.origin()
 		case x.caller.InterAgent:
@@ -260,6 +268,19 @@ func (g *Gateway) payer(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// inScope makes a call of a program a call of the turn that it serves (B2). What
+// it claims beside is refused, on the record of whoever pays for the turn.
+func (x *exchange) inScope() error {
+	if !x.lineage.Auth.IsZero() {
+		x.note("forwarded_authorization_ignored")
+	}
+	l, err := x.scope.Within(x.lineage)
+	if err == nil {
+		x.lineage = l
+	}
+	return err
 }
 
 // payForwarded bills the forwarded credential's principal. One that does not

@@ -122,3 +122,34 @@ func TestOwners(t *testing.T) {
 		})
 	}
 }
+
+// TestRefuseUnknown: G24, with on_crash refuse nobody guesses what came of a
+// call that a dead process left executing: it is refused until an operator voids
+// it. What a living process executes is waited for all the same.
+func TestRefuseUnknown(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "critic", nil)
+	a.RefuseUnknown = true
+	b := newBus(t, nil, a)
+	if got := b.call("critic", turn("r", "t")...); got.status != http.StatusOK {
+		t.Fatal(got)
+	}
+	k := agentbus.TurnKey{Payer: "alice", Agent: "critic", Run: "r", ID: "crashed"}
+	left := agentbus.CallRecord{TurnKey: k, Owner: "dead", Digest: b.one("r", agentbus.CallSettled).Digest}
+	got, err := b.store.Reserve(t.Context(), agentbus.Reservation{Call: left, Key: k.Hash()})
+	if err != nil || got.Outcome != agentbus.OutcomeExecute {
+		t.Fatal(got, err)
+	}
+	for range 2 {
+		refused(t, "unknown", b.call("critic", turn("r", "crashed")...), http.StatusConflict, agentbus.CodeOutcomeUnknown)
+	}
+	if n := a.executions(); n != 1 {
+		t.Errorf("%d executions, want 1", n)
+	}
+	if err := b.store.Void(t.Context(), agentbus.Voiding{ID: got.Call.ID, Attempt: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.call("critic", turn("r", "crashed")...); got.status != http.StatusOK || got.header.Get("X-Agentbus-Attempts") != "2" {
+		t.Errorf("once it was voided: %v", got)
+	}
+}

@@ -42,6 +42,7 @@ export async function configured(agents = {}, more = {}) {
   const config = path.join(dir, "agentbus.yaml");
   await writeFile(config, JSON.stringify({
     listen: "127.0.0.1:0",
+    admin: { listen: "" },
     store: { url: `sqlite:${path.join(dir, "bus.db")}` },
     keys: [{ id: "user-123", secret_env: "USER_KEY" }],
     agents,

@@ -42,8 +42,10 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 	t := &gateway.Target{
 		Name: name, Kind: string(a.Kind), Model: a.Model, Authorization: a.Authorization,
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
-		Header: headers(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
+		Header: headers(a.Headers), Secrets: secrets(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
 		Affinity: a.Affinity == config.AffinityConversation, Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
+		Concurrency: a.Concurrency, Queue: a.Queue, QueueTimeout: a.QueueTimeout,
+		RefuseUnknown: a.OnCrash == config.CrashRefuse,
 	}
 	if a.Price != nil {
 		t.Price, t.Priced = agentbus.Price(*a.Price), true
@@ -79,14 +81,18 @@ func reach(t *gateway.Target, a config.Agent) (err error) {
 
 // local builds an agent that lives in this process.
 func (s *wiring) local(name string, a config.Agent) (agentbus.Backend, error) {
-	if a.Kind == config.KindConversation {
+	switch a.Kind {
+	case config.KindConversation:
 		return s.conversationAgent(a.Conversation)
+	case config.KindExec:
+		return s.program(name, a)
+	default:
 	}
 	bus, err := s.agent(name)
 	if err != nil {
 		return nil, err
 	}
-	return builtin.New(a.Builtin, builtin.Config{Bus: bus})
+	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared)})
 }
 
 func headers(configured map[string]agentbus.Credential) http.Header {
@@ -95,6 +101,20 @@ func headers(configured map[string]agentbus.Credential) http.Header {
 		h.Set(k, v.Reveal()) //nolint:forbidigo // written into requests to the agent it was configured for (P19)
 	}
 	return h
+}
+
+// secretBytes is the length from which the value of a header may be a secret:
+// shorter ones are words, which errors may hold by chance.
+const secretBytes = 8
+
+// secrets returns those of the configured values that may be secrets.
+func secrets(configured map[string]agentbus.Credential) (found []agentbus.Credential) {
+	for _, v := range configured {
+		if len(v.Reveal()) >= secretBytes { //nolint:forbidigo // only its length is looked at
+			found = append(found, v)
+		}
+	}
+	return found
 }
 
 // agent returns the agent of that name as a backend behind this bus's own

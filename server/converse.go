@@ -178,9 +178,11 @@ func keys[V any](m map[string]V) []string {
 }
 
 func (s *wiring) configured(name string, def config.Conversation) (conversation.Conversation, error) {
-	c := conversation.Conversation{Name: name, MaxTurns: def.MaxTurns, Budget: def.BudgetUSD, HaltContains: def.Halt.Contains}
+	c := conversation.Conversation{
+		Name: name, MaxTurns: def.MaxTurns, Budget: def.BudgetUSD, HaltContains: def.Halt.Contains,
+		MaxWidth: s.cfg.Limits.MaxWidth, OnHalt: conversation.OnHalt(def.OnHalt), Plan: plan(&def),
+	}
 	var faults []error
-	var order conversation.RoundRobin
 	for _, p := range def.Participants {
 		b, err := s.agent(p.Agent)
 		faults = append(faults, err)
@@ -193,12 +195,30 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 			part.MaxCost = *a.MaxCostUSD
 		}
 		c.Participants = append(c.Participants, part)
-		order = append(order, part.Name)
-	}
-	if def.Plan == config.PlanRoundRobin {
-		c.Plan = order
 	}
 	return c, errors.Join(faults...)
+}
+
+// plan returns the plan of a configured conversation; nil is the default one.
+func plan(def *config.Conversation) conversation.Plan {
+	names := func(but string) (all []agentbus.Speaker) {
+		for _, p := range def.Participants {
+			if p.Agent != but {
+				all = append(all, agentbus.Speaker(p.Agent))
+			}
+		}
+		return all
+	}
+	switch def.Plan {
+	case config.PlanRoundRobin:
+		return conversation.RoundRobin(names(""))
+	case config.PlanModerator:
+		return conversation.Moderator{Decides: agentbus.Speaker(def.Moderator), Others: names(def.Moderator)}
+	case config.PlanFanOut:
+		return conversation.FanOut{Ask: names(def.Synthesizer), Join: conversation.Join(def.Join), Synthesizer: agentbus.Speaker(def.Synthesizer)}
+	case config.PlanAlternate:
+	}
+	return nil
 }
 
 // peers builds a conversation of agents that are not configured, and makes them
@@ -241,18 +261,29 @@ func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
 }
 
 // marked tells the gateway that calls come from a driver of this process, on the
-// bill of whoever the context says, or of the agent that pays for itself (P22).
+// bill of whoever the context says, or of the agent that pays for itself (P22),
+// to an agent that the configuration names (G6).
 func marked(caller, agent string, owned bool) agentbus.Middleware {
 	return func(b agentbus.Backend) agentbus.Backend {
 		return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 			mark, _ := gateway.InProcessOf(ctx)
-			mark.Caller, mark.AgentOwned = agentbus.Principal{ID: caller}, owned
+			mark.Caller.ID, mark.AgentOwned, mark.Declared = caller, owned, true
 			if owned {
 				mark.Payer = agentbus.Payer("agent:" + agent)
 			}
 			return b.Call(gateway.WithInProcess(ctx, mark), c)
 		})
 	}
+}
+
+// declared tells the gateway that the configuration names whom calls go to: of
+// the built-in agents, one calls itself (G6).
+func declared(b agentbus.Backend) agentbus.Backend {
+	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		mark, _ := gateway.InProcessOf(ctx)
+		mark.Declared = true
+		return b.Call(gateway.WithInProcess(ctx, mark), c)
+	})
 }
 
 // takeover is a store whose leases of dead processes are free at once.

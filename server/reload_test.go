@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -206,6 +207,21 @@ func (b *fileBus) scrape() (int, string) {
 		b.t.Fatal(err)
 	}
 	return b.do(r)
+}
+
+// scrapeUntil returns the figures once they hold every line: a call is counted
+// behind its answer.
+func (b *fileBus) scrapeUntil(lines ...string) (text string) {
+	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		_, text = b.scrape()
+		if !slices.ContainsFunc(lines, func(line string) bool { return !strings.Contains(text, "\n"+line+"\n") }) {
+			return text
+		}
+	}
+	b.t.Fatalf("%q are not all in\n%s", lines, text)
+	return ""
 }
 
 // TestReloadWithinAConversation: G30, a conversation that is under way goes on

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/httpx"
@@ -37,6 +38,12 @@ type Config struct {
 	// Keys are principals beside those of the configuration and the store, for
 	// programs that bring their own, such as the demo.
 	Keys []identity.StaticKey
+	// Supervisor is the command that ends in execagent.Supervise: this program
+	// with an argument that says so. Agents of kind exec need it.
+	Supervisor []string
+	// Env looks a variable up of which programs may see the value; nil: that of
+	// the process.
+	Env func(name string) (string, bool)
 }
 
 // A Server is a bus: open from [New] to [Server.Close], and reachable from
@@ -46,10 +53,13 @@ type Server struct {
 	log     *slog.Logger
 	owner   string
 	store   Store
+	admin   *admin.API
 	agents  *httpx.Direct   // to agents on the network
 	issuers *http.Transport // to those who know tokens
 	metrics *telemetry.Metrics
-	traces  *telemetry.Traces // nil: none are sent
+	traces  *telemetry.Traces      // nil: none are sent
+	tokens  identity.CallTokens    // of programs
+	url     atomic.Pointer[string] // where the bus is reached from this machine; nil: nowhere yet
 
 	current   atomic.Pointer[wiring]
 	reloading reloading
@@ -82,10 +92,16 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, errors.Join(err, store.Close())
 	}
 	w, err := s.wire(s.cfg)
+	if err == nil {
+		err = w.stopAgain(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.current.Store(w)
+	if err := s.buildAdmin(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	s.reloading.read = stamp(c.Path)
 	return s, nil
 }
@@ -108,6 +124,30 @@ func (s *Server) dial() {
 		},
 	}
 }
+
+// stopAgain stops the runs that were stopped before this bus was opened.
+func (s *wiring) stopAgain(ctx context.Context) error {
+	stopped, err := s.store.StoppedRuns(ctx)
+	for _, run := range stopped {
+		s.gateway.Stop(run)
+	}
+	return err
+}
+
+// Stop ends every call of a run that this bus is executing, at once, and refuses
+// new ones from now on, here and in every bus that opens the store later (G14).
+// Attempts are voided; their callers, drivers of this process among them, read
+// CodeRunStopped. It returns how many calls it ended, also with an error, which
+// is CodeStoreUnavailable: the run is stopped then until this bus is closed. by
+// says who stopped it.
+func (s *Server) Stop(ctx context.Context, run agentbus.RunID, by string) (cancelled int, err error) {
+	cancelled = s.now().gateway.Stop(run)
+	s.log.LogAttrs(ctx, slog.LevelInfo, "run stopped", slog.String("run", string(run)), slog.String("by", by), slog.Int("calls", cancelled))
+	return cancelled, s.store.StopRun(ctx, run, by, time.Now())
+}
+
+// Live returns the calls that agents are being asked right now, oldest first.
+func (s *Server) Live() []agentbus.CallRecord { return s.now().gateway.Live() }
 
 // Close closes the store, and sends the spans that wait. Nothing may use the
 // Server any more.
@@ -156,20 +196,12 @@ func (s *Server) Listen(ctx context.Context) (net.Listener, error) {
 // voided. It returns when everything it started has ended. When the store
 // breaks it ends with an error: a failed sync is never retried (I2).
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	h := s.Handler()
-	srv := &http.Server{
-		ReadHeaderTimeout: s.cfg.Limits.ReadHeader, IdleTimeout: s.cfg.Limits.Idle,
-		MaxHeaderBytes: int(s.cfg.Limits.MaxHeader), ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
+	s.reachedAt(l.Addr())
 	l, err := s.encrypted(l)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	if s.cfg.StrictHTTP {
-		strict := httpx.Strict{MaxHeader: int(s.cfg.Limits.MaxHeader)}
-		l, h, srv.ConnContext = strict.Listen(l), strict.Handler(h), strict.ConnContext
-	}
-	srv.Handler = h
+	srv, l := s.http(l, s.Handler())
 	defer s.keep(ctx)()
 	defer s.watching(ctx)()
 	served := make(chan error, 1)
@@ -182,6 +214,21 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	case <-ctx.Done():
 	}
 	return s.drain(ctx, srv, served, s.now().cfg.DrainTimeout)
+}
+
+// http returns a server of h, within the limits of the configuration, and the
+// listener that it serves in place of l.
+func (s *Server) http(l net.Listener, h http.Handler) (*http.Server, net.Listener) {
+	srv := &http.Server{
+		ReadHeaderTimeout: s.cfg.Limits.ReadHeader, IdleTimeout: s.cfg.Limits.Idle,
+		MaxHeaderBytes: int(s.cfg.Limits.MaxHeader), ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	if s.cfg.StrictHTTP {
+		strict := httpx.Strict{MaxHeader: int(s.cfg.Limits.MaxHeader)}
+		l, h, srv.ConnContext = strict.Listen(l), strict.Handler(h), strict.ConnContext
+	}
+	srv.Handler = h
+	return srv, l
 }
 
 // brokenPatience is how long live calls may still say that the store failed.

@@ -69,7 +69,7 @@ func open(t *testing.T, yaml string) *server.Server {
 func openAt(t *testing.T, path, yaml string) *server.Server {
 	t.Helper()
 	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+path) + yaml
-	c, _, err := config.Parse("test", []byte(yaml), config.Source{Env: func(string) (string, bool) { return "", false }})
+	c, _, err := config.Parse("test", []byte(yaml), config.Source{Dev: true, Env: func(string) (string, bool) { return "", false }})
 	if err != nil {
 		t.Fatal(err)
 	}

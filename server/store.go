@@ -21,6 +21,7 @@ type Store interface {
 	identity.Keys
 	Reader
 	KeyRing
+	Stops
 	Books
 	Keeper
 
@@ -34,11 +35,20 @@ type Reader interface {
 	// RunSummaries returns runs at a glance, newest first, at most limit of
 	// them; before, unless "", is the last one of the page before.
 	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
+	// RunSummary returns one of them.
+	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
 	Execution(ctx context.Context, id agentbus.ExecutionID) (e agentbus.Execution, found bool, err error)
 	Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error]
 	Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error]
+}
+
+// Stops are the runs that an operator stopped (G14).
+type Stops interface {
+	// StopRun notes that a run was stopped: by whom, and when.
+	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
+	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
 }
 
 // Books tell what calls came to (G26, G27, G28).

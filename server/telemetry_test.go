@@ -155,7 +155,7 @@ func TestMetricsOfABus(t *testing.T) {
 	b.post("alice-secret", "echo", "r0")
 	b.post("alice-secret", "echo", "r0")
 	b.post("alice-secret", "hostile", "r1")
-	_, before := b.scrape()
+	before := b.scrapeUntil(`agentbus_refusals_total{agent="-",code="agent_not_found"} 1`)
 	for i := range 50 {
 		name := fmt.Sprintf("hostile-%d", i)
 		b.post("alice-secret", name, name)
@@ -170,7 +170,7 @@ func TestMetricsOfABus(t *testing.T) {
 		b.do(r)
 	}
 	b.post("hostile", "echo", "r2")
-	_, after := b.scrape()
+	after := b.scrapeUntil(`agentbus_refusals_total{agent="-",code="agent_not_found"} 101`, `agentbus_charged_micro_usd_total{agent="echo"} 51000`)
 	if strings.Contains(strings.ToLower(after), "hostile") || strings.Contains(after, "alice") {
 		t.Errorf("a caller made a series:\n%s", after)
 	}

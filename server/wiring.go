@@ -50,12 +50,13 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		l.BudgetWait = -1
 	}
 	c := gateway.Config{
-		Router: &s.router, Identifier: s.identity, Ledger: s.store, Recorder: s.store,
+		Router: &s.router, Identifier: s.identity, Ledger: s.store, Recorder: s.store, CallTokens: &s.tokens,
 		MaxDepth: l.MaxDepth, MaxBody: int64(l.MaxBody), BodyTimeout: l.ReadBody, CallTimeout: l.CallTimeout,
 		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, DetachMax: d.Max, DetachTimeout: d.Timeout,
 		Budgets: s.budgets(), BudgetWait: l.BudgetWait, ReleaseDead: s.releaseDead,
 		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
+		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
 		Observers: []gateway.Observer{s.metrics},
 	}

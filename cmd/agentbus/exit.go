@@ -38,6 +38,7 @@ var exits = map[agentbus.Code]exitCode{
 	agentbus.CodeRequestTooLarge:    exitUsage,
 	agentbus.CodeAgentNotFound:      exitUsage,
 	agentbus.CodeRunNotFound:        exitUsage,
+	agentbus.CodeNotFound:           exitUsage,
 
 	agentbus.CodeUnauthenticated:    exitRefused,
 	agentbus.CodeForbidden:          exitRefused,

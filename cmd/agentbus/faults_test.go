@@ -21,8 +21,9 @@ import (
 // A bus that is killed with -9 at any point of a call's life, each time the
 // point is passed, keeps every promise once it is started again: an acknowledged
 // answer is there to the byte and is not executed again, every other turn is
-// executed at most once more, each key is charged once, and nothing is called
-// beyond the depth limit (G20 to G24, I1, I2, I3, I7).
+// executed at most once more, each key is charged once, budgets that pay for
+// each call once are enough, and nothing is called beyond the depth limit (G20 to
+// G24, G27, G28, I1, I2, I3, I5, I7).
 func TestKilledAtEveryPoint(t *testing.T) { //nolint:tparallel // what follows the group waits for all of it
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "agentbus")
@@ -86,7 +87,7 @@ func newKilled(t *testing.T, program string) *killed {
 	k := &killed{t: t, program: program, executed: map[agentbus.TurnID]int{}}
 	k.agent = httptest.NewServer(http.HandlerFunc(k.answer))
 	t.Cleanup(k.agent.Close)
-	k.path = configure(t, fmt.Sprintf("agents: {a: {kind: openai, url: %q, price: {call: 0.01}}}\nkeys: [{id: alice, secret_env: ALICE}]\n", k.agent.URL+"/v1"))
+	k.path = configure(t, fmt.Sprintf("agents: {a: {kind: openai, url: %q, price: {call: 0.01}}}\nkeys: [{id: alice, secret_env: ALICE}]\nbudgets: [{period: run, usd: 0.01}, {period: day, usd: 0.03}]\n", k.agent.URL+"/v1"))
 	k.calls = []*killedCall{
 		{run: "json", want: http.StatusOK},
 		{run: "sse", want: http.StatusOK, stream: true},
@@ -229,6 +230,14 @@ func (k *killed) check(when string) {
 		case c.want != http.StatusOK && (charged != 0 || got != 0):
 			k.t.Errorf("%s: the refused call was charged %d after %d executions", when, charged, got)
 		}
+	}
+	verdict, err := store.VerifyLedger(k.t.Context()) // its links, and that charges are those of the calls (I1, G28)
+	if err != nil || verdict.Bad != nil || verdict.Charged != 30_000 {
+		k.t.Errorf("%s: the ledger: %+v, %v", when, verdict, err)
+	}
+	balances, err := store.Balances(k.t.Context(), "alice")
+	if err != nil || len(balances) != 1 || balances[0].Held != 0 || balances[0].Charged != 30_000 { // what a dead bus held is free again (G27)
+		k.t.Errorf("%s: the balance: %+v, %v", when, balances, err)
 	}
 	if k.deepest >= agentbus.DefaultMaxDepth+1 {
 		k.t.Errorf("%s: the agent was called at depth %d", when, k.deepest)

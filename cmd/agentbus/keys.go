@@ -29,7 +29,7 @@ type keysCreateVerb struct {
 
 // Run makes a key and prints its secret.
 func (v *keysCreateVerb) Run(ctx context.Context, a *app) error {
-	if !principalID(v.ID) {
+	if !identity.ValidID(v.ID) {
 		return &failure{exit: exitUsage, what: "the principal " + harmless(v.ID) + " is no id", next: "use 1 to 128 letters, digits and . _ - : /"}
 	}
 	s, c, err := a.opened(ctx)
@@ -74,21 +74,6 @@ func (v *keysCreateVerb) grants(c *config.Config) (*agentbus.Grants, error) {
 }
 
 const maxPerSecond = 1_000_000
-
-// principalID reports whether id may name a principal.
-func principalID(id string) bool {
-	if id == "" || len(id) > 128 {
-		return false
-	}
-	for _, r := range id {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-', r == ':', r == '/':
-		default:
-			return false
-		}
-	}
-	return true
-}
 
 type keysListVerb struct{}
 

@@ -10,9 +10,14 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/agentbus/agentbus/execagent"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == superviseArg {
+		os.Exit(execagent.Supervise(os.Args[2:]))
+	}
 	os.Exit(interruptible(os.Args[1:]))
 }
 

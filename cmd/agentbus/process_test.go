@@ -31,7 +31,7 @@ import (
 const asProgram = "AGENTBUS_TEST_MAIN"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	if os.Getenv(asProgram) != "" || len(os.Args) > 1 && os.Args[1] == superviseArg {
 		if os.Getenv(breakable) != "" {
 			go breakDisk()
 		}
@@ -101,6 +101,24 @@ func (p *process) rest() (lines []string) {
 	return lines
 }
 
+// serves waits until a bus serves, and returns the URLs of its two listeners and
+// what it said.
+func (p *process) serves(t *testing.T) (url, admin string, said []string) {
+	t.Helper()
+	for url == "" || admin == "" {
+		if !p.lines.Scan() {
+			t.Fatalf("%q: %s", said, p.stderr.String())
+		}
+		said = append(said, p.lines.Text())
+		if at := address(p.lines.Text()); strings.Contains(p.lines.Text(), "admin") {
+			admin = at
+		} else {
+			url = at
+		}
+	}
+	return url, admin, said
+}
+
 // program runs the program to its end.
 func program(t *testing.T, dir string, env []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
@@ -115,7 +133,7 @@ func program(t *testing.T, dir string, env []string, args ...string) (code int, 
 func configure(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agentbus.yaml")
-	text = fmt.Sprintf("listen: 127.0.0.1:0\nstore: {url: %q}\n", "sqlite:"+filepath.Join(filepath.Dir(path), "bus.db")) + text
+	text = fmt.Sprintf("listen: 127.0.0.1:0\nadmin: {listen: '127.0.0.1:0'}\nstore: {url: %q}\n", "sqlite:"+filepath.Join(filepath.Dir(path), "bus.db")) + text
 	save(t, path, text)
 	t.Cleanup(func() { replayable(t, path, nil) })
 	return path
@@ -129,7 +147,7 @@ func opened(t *testing.T, path string, env map[string]string) server.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.New(t.Context(), server.Config{Config: c})
+	s, err := server.New(t.Context(), server.Config{Config: c, Supervisor: supervisor()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +174,7 @@ func turnsOf(t *testing.T, s server.Store, run agentbus.RunID) (turns []agentbus
 // A busProcess serves in the process of the test.
 type busProcess struct {
 	url    string
+	admin  string // the URL of its admin listener
 	stop   context.CancelFunc
 	exited chan int
 	stderr bytes.Buffer // to be read once it has ended
@@ -177,9 +196,12 @@ func serving(t *testing.T, path string, env map[string]string, args ...string) *
 			t.Errorf("serve ended with %d: %s", code, b.stderr.String())
 		}
 	})
-	line, err := bufio.NewReader(r).ReadString('\n')
-	if b.url = address(line); err != nil || b.url == "" {
-		t.Fatalf("serve said %q: %v: %s", line, err, b.stderr.String())
+	out := bufio.NewReader(r)
+	for _, url := range []*string{&b.url, &b.admin} {
+		line, err := out.ReadString('\n')
+		if *url = address(line); err != nil || *url == "" {
+			t.Fatalf("serve said %q: %v: %s", line, err, b.stderr.String())
+		}
 	}
 	return b
 }

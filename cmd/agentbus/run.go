@@ -21,10 +21,13 @@ type cli struct {
 	Demo    demoVerb    `cmd:"" help:"Show the main job, offline and without a key: a conversation, a nested call, a refusal, a retry, a kill and a resume."`
 	Run     runVerb     `cmd:"" help:"Drive a conversation here."`
 	Resume  resumeVerb  `cmd:"" help:"Go on with a run that was stopped or cut off."`
+	Call    callVerb    `cmd:"" help:"Call one agent of a running bus; inside a program that is an agent, as the turn it serves."`
+	Stop    stopVerb    `cmd:"" help:"Cut every live call of a run at a serving bus, and refuse new ones."`
 	Runs    runsVerb    `cmd:"" help:"List runs, newest first."`
 	Trace   traceVerb   `cmd:"" help:"Show who called whom in a run, at which depth, and who paid."`
 	Replay  replayVerb  `cmd:"" help:"Drive a run again against what was recorded of it, calling nobody; or fork it; or compare it with another."`
 	Events  eventsVerb  `cmd:"" help:"Print what the drivers of a run wrote, a line an event."`
+	Agents  agentsVerbs `cmd:"" help:"List the agents."`
 	Ledger  ledgerVerbs `cmd:"" help:"Show, export and verify what calls came to."`
 	Keys    keysVerbs   `cmd:"" help:"Manage API keys."`
 	Config  configVerbs `cmd:"" help:"Check, explain or describe the configuration."`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -38,14 +39,14 @@ const moreProcs = 4
 
 // tune sets the runtime for a server, unless the environment has.
 func (a *app) tune() {
-	if _, set := a.env("GOGC"); !set {
+	if v, _ := a.env("GOGC"); v == "" {
 		percent := gcPercent
 		if debug.SetMemoryLimit(-1) != math.MaxInt64 { // GOMEMLIMIT, as the runtime has read it
 			percent = gcPercentLimited
 		}
 		debug.SetGCPercent(percent)
 	}
-	if _, set := a.env("GOMAXPROCS"); !set {
+	if v, _ := a.env("GOMAXPROCS"); v == "" {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + moreProcs)
 	}
 }
@@ -76,16 +77,43 @@ func (v *serveVerb) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
-	l, err := s.Listen(ctx)
+	return a.serve(ctx, s, c)
+}
+
+// serve serves both listeners until ctx ends. The one of operators ends last:
+// they see how the bus drains.
+func (a *app) serve(ctx context.Context, s *server.Server, c *config.Config) error {
+	public, err := s.Listen(ctx)
 	if err != nil {
-		return &failure{exit: exitFailed, what: "cannot listen on " + c.Listen, why: cause(err), next: "stop what listens there, or set listen in the configuration (AGENTBUS_LISTEN)"}
+		return taken(c.Listen, err, "set listen in the configuration (AGENTBUS_LISTEN)")
+	}
+	defer public.Close() //nolint:errcheck // Serve closes it; this is for when it is not reached
+	operators, err := s.ListenAdmin(ctx)
+	if err != nil {
+		return taken(c.Admin.Listen, err, `set admin.listen in the configuration (AGENTBUS_ADMIN_LISTEN); "" there turns the admin listener off`)
 	}
 	scheme := "http"
 	if c.TLS != nil {
 		scheme = "https"
 	}
-	fmt.Fprintf(a.stdout, "agentbus serves %s on %s://%s (agents: %s)\n", plural(len(c.Agents), "agent"), scheme, l.Addr(), names(c.Agents)) //nolint:errcheck // nobody is left to tell
-	return s.Serve(ctx, l)
+	told := fmt.Sprintf("agentbus serves %s on %s://%s (agents: %s)\n", plural(len(c.Agents), "agent"), scheme, public.Addr(), names(c.Agents))
+	if operators == nil {
+		fmt.Fprint(a.stdout, told) //nolint:errcheck // nobody is left to tell
+		return s.Serve(ctx, public)
+	}
+	told += fmt.Sprintf("admin API on http://%s\n", operators.Addr())
+	fmt.Fprint(a.stdout, told) //nolint:errcheck // nobody is left to tell
+	adminCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.ServeAdmin(adminCtx, operators) }()
+	err = s.Serve(ctx, public)
+	stop()
+	return errors.Join(err, <-ended)
+}
+
+func taken(address string, err error, or string) error {
+	return &failure{exit: exitFailed, what: "cannot listen on " + address, why: cause(err), next: "stop what listens there, or " + or}
 }
 
 // again reads the configuration as it was read at first (G30). A file that was
@@ -103,6 +131,7 @@ func (a *app) again(c *config.Config, flags []config.Flag) func() (*config.Confi
 func (a *app) open(ctx context.Context, c server.Config) (*server.Server, error) {
 	info, _ := debug.ReadBuildInfo()
 	c.Version = newBuild(info, linkedVersion).Version
+	c.Supervisor, c.Env = supervisor(), a.env
 	return server.New(ctx, c)
 }
 

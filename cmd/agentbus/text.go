@@ -62,10 +62,15 @@ func (a *app) colours(w io.Writer) paint {
 	if v, set := a.env("NO_COLOR"); set && v != "" {
 		return false
 	}
+	return paint(terminal(w))
+}
+
+// terminal reports whether w is one.
+func terminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
 	}
 	info, err := f.Stat()
-	return paint(err == nil && info.Mode()&os.ModeCharDevice != 0)
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

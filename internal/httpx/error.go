@@ -32,11 +32,18 @@ func WriteError(w http.ResponseWriter, l agentbus.Lineage, err error) {
 	if e == nil {
 		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
 	}
+	w.Header().Set("Content-Type", "application/json")
+	writeErrorHead(w, e)
+	_, _ = w.Write(ErrorBody(l, e)) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
+}
+
+// writeErrorHead writes the status and the header that every error has, whatever
+// the shape of its body.
+func writeErrorHead(w http.ResponseWriter, e *agentbus.Error) {
 	h := w.Header()
 	if h.Get("X-Request-Id") == "" {
 		h.Set("X-Request-Id", NewRequestID())
 	}
-	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Del("Content-Length")
 	if e.Code.Retryable() {
@@ -57,7 +64,6 @@ func WriteError(w http.ResponseWriter, l agentbus.Lineage, err error) {
 		h.Set("WWW-Authenticate", `Bearer realm="agentbus"`)
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(ErrorBody(l, e)) // a caller that has left cannot be told
 }
 
 // NewRequestID returns an id for one request: "req_" and 96 random bits.
@@ -92,15 +98,21 @@ func ErrorBody(l agentbus.Lineage, err error) []byte {
 		Message: e.Message, Type: errorType(e.Code), Code: e.Code, Run: l.Run, Turn: l.Turn,
 		Retryable: e.Code.Retryable(), Explain: e.Explain,
 	}}
+	b, err := oneLine(body)
+	if err != nil { // an Observed or Limit that is no JSON
+		body.Error.Explain = nil
+		b, _ = oneLine(body)
+	}
+	return b
+}
+
+// oneLine returns v as JSON, with <, > and & as they are.
+func oneLine(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if enc.Encode(body) != nil { // an Observed or Limit that is no JSON
-		b.Reset()
-		body.Error.Explain = nil
-		_ = enc.Encode(body)
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // errorType returns the OpenAI type of errors with code c.

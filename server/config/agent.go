@@ -14,19 +14,20 @@ const (
 	KindOpenAI       Kind = "openai"       // an OpenAI-compatible URL
 	KindBuiltin      Kind = "builtin"      // one of ours: offline, for trying and testing
 	KindConversation Kind = "conversation" // a declared conversation
+	KindExec         Kind = "exec"         // a program
 )
 
 // laterKinds are kinds of the specification that this version does not serve.
-var laterKinds = []Kind{"a2a", "exec"}
+var laterKinds = []Kind{"a2a"}
 
 // An Agent is one agent of the bus. The key it stands under is its name.
 type Agent struct {
-	Kind    Kind     `yaml:"kind" required:"true" enum:"openai|builtin|conversation" doc:"openai (an OpenAI-compatible URL), builtin (offline, for trying and testing) or conversation."`
+	Kind    Kind     `yaml:"kind" required:"true" enum:"openai|builtin|conversation|exec" doc:"openai (an OpenAI-compatible URL), builtin (offline, for trying and testing), conversation or exec (a program)."`
 	Aliases []string `yaml:"aliases" pattern:"^[!#-+\\x2d-~]{1,200}$" doc:"Other names a caller may use for it as model."`
 
 	URL            string                         `yaml:"url" example:"http://127.0.0.1:9001/v1" for:"openai" required:"true" or:"urls" pattern:"^https?://[^?#@]+$" doc:"Base URL, such as http://127.0.0.1:9001/v1."`
 	URLs           []string                       `yaml:"urls" for:"openai" min:"1" max:"32" pattern:"^https?://[^?#@]+$" doc:"Several base URLs in place of url: each call goes to the one with the fewest in flight (G13)."`
-	Affinity       AgentAffinity                  `yaml:"affinity" for:"openai" enum:"conversation" doc:"conversation: the calls of one conversation of one payer go to the same of urls for as long as it answers (G13). Empty: to any."`
+	Affinity       AgentAffinity                  `yaml:"affinity" for:"openai|exec" enum:"conversation" doc:"conversation: the calls of one conversation of one payer go to the same of urls for as long as it answers (G13), or to the same working directory and worker of a program (B4). Empty: to any."`
 	Eject          Eject                          `yaml:"eject" for:"openai" doc:"When one of urls is left out (G13)."`
 	Model          string                         `yaml:"model" for:"openai" doc:"The agent's own name of its model. Empty: the caller's is passed on."`
 	APIKeyEnv      string                         `yaml:"api_key_env" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" for:"openai" doc:"Environment variable that holds the agent's API key."`
@@ -38,22 +39,33 @@ type Agent struct {
 	Builtin      string `yaml:"builtin" for:"builtin" required:"true" enum:"echo|eliza|loop|flaky|slow" doc:"echo, eliza, loop (calls itself), flaky or slow."`
 	Conversation string `yaml:"conversation" example:"NAME" for:"conversation" required:"true" doc:"Name of the conversation that answers."`
 
+	Command    []string      `yaml:"command" for:"exec" required:"true" example:"[claude, --print]" doc:"The program and its arguments. No shell reads them (B5)."`
+	Input      ExecInput     `yaml:"input" for:"exec" default:"stdin" enum:"stdin|arg" doc:"How the program is given its prompt: on its standard input, or as its last argument, behind -- (B1)."`
+	Output     ExecOutput    `yaml:"output" for:"exec" default:"text" enum:"text" doc:"How what the program writes is read: text is the answer (B1)."`
+	Env        []string      `yaml:"env" for:"exec" doc:"Variables of the bus that the program sees, by name, beside HOME, LANG, LC_ALL, LC_CTYPE, LOGNAME, PATH, SHELL, TERM, TMPDIR, TZ, USER and those of its turn (B2)."`
+	ForwardEnv string        `yaml:"forward_authorization_env" for:"exec" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Variable that hands the program the credential of the user, whole (B2). Empty: the program does not get it."`
+	Timeout    time.Duration `yaml:"timeout" for:"exec" default:"5m" min:"1ms" max:"24h" doc:"How long a turn of the program may take; then it is ended (B3)."`
+	KillAfter  time.Duration `yaml:"kill_after" for:"exec" default:"1s" min:"1ms" max:"1m" doc:"How long the program has after SIGTERM before it is killed, with all that it started (B3)."`
+	MaxOutput  Size          `yaml:"max_output" for:"exec" default:"16MiB" min:"1" max:"1GiB" doc:"What the program may write in a turn (B3)."`
+	MaxMemory  Size          `yaml:"max_memory" for:"exec" default:"0" min:"0" doc:"Address space of each process of the program, where the kernel can limit it; 0: any (B3)."`
+	Dir        string        `yaml:"dir" for:"exec" doc:"Where the working directories of the program are made. Empty: agentbus/NAME in the user's cache directory (B3)."`
+	ShareDir   bool          `yaml:"share_dir" for:"exec" doc:"The program runs in dir itself, whoever calls."`
+
 	Detach     AgentDetach      `yaml:"detach" default:"on" enum:"on|off" doc:"off: a call ends when its caller leaves, whatever the section detach says (G14)."`
 	Price      *Price           `yaml:"price" doc:"What a call costs the payer. Absent: nothing is known of its price."`
 	UsageCost  bool             `yaml:"usage_cost" doc:"Charge what the agent reports as usage.cost, in place of price (G26)."`
 	MaxCostUSD *agentbus.Micros `yaml:"max_cost_usd" doc:"The most one call can cost, in USD: what is reserved for it before it is made (G27)."`
+
+	Concurrency  int           `yaml:"concurrency" default:"0" min:"0" max:"1000000" doc:"Calls of this agent at once (G8). 0: any number."`
+	Queue        int           `yaml:"queue" default:"64" min:"0" max:"1000000" doc:"Calls that may wait while the agent has all it may have at once; more are answered 503 with Retry-After (G8)."`
+	QueueTimeout time.Duration `yaml:"queue_timeout" default:"10s" min:"1ms" doc:"How long a call waits there; then it is answered 503 with Retry-After (G8)."`
+	OnCrash      CrashPolicy   `yaml:"on_crash" default:"retry" enum:"retry|refuse" doc:"A call that was being executed when the bus crashed: retry (the same turn goes to the agent again, which may know it) or refuse (409 outcome_unknown, until an operator voids it) (G24)."`
 
 	// Authorization is the agent's own credential, "Bearer " and the key of
 	// APIKeyEnv or APIKeyFile; none when the agent has no key.
 	Authorization agentbus.Credential `yaml:"-"`
 
 	_ later `yaml:"address" doc:"Address of an a2a agent."`
-	_ later `yaml:"command" doc:"Program of an exec agent."`
-	_ later `yaml:"input" doc:"How an exec agent is given its prompt."`
-	_ later `yaml:"output" doc:"How an exec agent's output is read."`
-	_ later `yaml:"forward_authorization_env" doc:"Variable that hands an exec agent the user's credential."`
-	_ later `yaml:"concurrency" doc:"Calls of this agent at once."`
-	_ later `yaml:"timeout" doc:"Deadline of a turn of an exec agent."`
 	_ later `yaml:"default_version" doc:"A2A version of callers that name none."`
 	_ later `yaml:"dedupe" doc:"A2A deduplication by message id."`
 	_ later `yaml:"isolate_sessions" doc:"A fresh A2A context for each call."`
@@ -65,11 +77,26 @@ type Agent struct {
 	_ later `yaml:"sharing" doc:"What workers share."`
 }
 
+// ExecInput is how a program is given its prompt (B1).
+type ExecInput string
+
+// ExecOutput is how what a program writes is read (B1).
+type ExecOutput string
+
 // AgentAuth is whose Authorization an agent gets.
 type AgentAuth string
 
 // AuthPassthrough hands the agent the caller's own Authorization (P22).
 const AuthPassthrough AgentAuth = "passthrough"
+
+// A CrashPolicy is what becomes of a call that a crash cut off (G24).
+type CrashPolicy string
+
+// The crash policies.
+const (
+	CrashRetry  CrashPolicy = "retry"  // the same turn goes to the agent again
+	CrashRefuse CrashPolicy = "refuse" // 409 outcome_unknown
+)
 
 // AgentAffinity is what binds calls to one of several URLs.
 type AgentAffinity string
@@ -104,14 +131,16 @@ type Price struct {
 // stands under is its name.
 type Conversation struct {
 	Participants []Participant    `yaml:"participants" required:"true" min:"2" doc:"Who speaks, in order: two or more."`
-	Plan         Plan             `yaml:"plan" enum:"alternate|round-robin" doc:"alternate (exactly two) or round-robin. Empty: alternate for two, round-robin for more (R3)."`
+	Plan         Plan             `yaml:"plan" enum:"alternate|round-robin|moderator|fan-out" doc:"alternate (exactly two), round-robin, moderator (one names the next speaker) or fan-out (all at once). Empty: alternate for two, round-robin for more (R3)."`
+	Moderator    string           `yaml:"moderator" example:"NAME" doc:"Of plan moderator: the participant whose reply names the next speaker, by a last line next: NAME, or done. The same as decides: true at it."`
+	Join         string           `yaml:"join" example:"quorum:2" pattern:"^(all|any|best-effort|quorum:[1-9][0-9]{0,3})$" doc:"Of plan fan-out: whose answers it needs: all, any (the first one), quorum:K (the first K) or best-effort (those that come, at least one). The rest is cancelled. Empty: all (R20)."`
+	Synthesizer  string           `yaml:"synthesizer" example:"NAME" doc:"Of plan fan-out: the participant who is told all answers, and whose own is the reply. Empty: the reply is the answers, labelled, in the order of the participants (R20)."`
 	MaxTurns     int              `yaml:"max_turns" default:"10" min:"1" max:"1000000" doc:"It halts after this many turns."`
 	BudgetUSD    *agentbus.Micros `yaml:"budget_usd" doc:"It pauses before the turn that would cost more than this in all, in USD. Absent: no budget of its own."`
 	Halt         HaltRule         `yaml:"halt" doc:"When it is over before its turns are used up."`
+	OnHalt       OnHalt           `yaml:"on_halt" default:"pause" enum:"pause|fail" doc:"What the error of a participant, or a budget that is used up, does: pause (the run can be resumed) or fail (it is over) (R16)."`
 
 	_ later `yaml:"call_policy" doc:"Deadline, retries and breaker of its calls."`
-	_ later `yaml:"join" doc:"How a fan-out comes together."`
-	_ later `yaml:"on_halt" doc:"What a halt does to the caller."`
 	_ later `yaml:"approval" doc:"Turns that wait for a human."`
 }
 
@@ -122,6 +151,17 @@ type Plan string
 const (
 	PlanAlternate  Plan = "alternate"   // exactly two
 	PlanRoundRobin Plan = "round-robin" // two or more
+	PlanModerator  Plan = "moderator"   // one names who speaks next
+	PlanFanOut     Plan = "fan-out"     // all at once
+)
+
+// OnHalt is what a halt does that is not final by its kind (R16).
+type OnHalt string
+
+// What a halt does.
+const (
+	OnHaltPause OnHalt = "pause" // the run can be resumed
+	OnHaltFail  OnHalt = "fail"  // it is over
 )
 
 // A HaltRule ends a conversation early.
@@ -135,9 +175,10 @@ type Participant struct {
 	Auth  ParticipantAuth `yaml:"auth" default:"forward-user" enum:"forward-user|agent-owned" doc:"forward-user: the origin pays; agent-owned: the agent pays for itself (P22, R2)."`
 	Slug  string          `yaml:"slug" pattern:"^[a-z0-9_-]*$" doc:"Its form in turn ids. Empty: the slug of the agent's name (P14, P15)."`
 	Label string          `yaml:"label" doc:"The name it is shown under. Empty: the agent's name."`
+	// Decides marks the moderator; Load makes it and Conversation.Moderator agree.
+	Decides bool `yaml:"decides" default:"false" doc:"Of plan moderator: its reply names the next speaker. At one participant."`
 
 	_ later `yaml:"call_policy" doc:"Deadline, retries and breaker of its calls."`
-	_ later `yaml:"decides" doc:"Names the next speaker."`
 	_ later `yaml:"approval" doc:"Turns that wait for a human."`
 	_ later `yaml:"manifest" doc:"Agent manifest."`
 	_ later `yaml:"harness_role" doc:"Role in a harness."`

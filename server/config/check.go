@@ -33,6 +33,7 @@ func (l *loader) check() {
 	l.collector()
 	l.storeURL()
 	l.keys()
+	l.admin()
 	l.installKey()
 	l.agents()
 	l.conversations()
@@ -51,16 +52,49 @@ func (l *loader) flags() {
 }
 
 func (l *loader) listen() {
-	host, port, err := net.SplitHostPort(l.c.Listen)
+	if host, ok := l.address("listen", l.c.Listen, "127.0.0.1:8080"); ok && !loopback(host) && l.c.TLS == nil {
+		l.warn("listen", "the bus listens beyond this machine without TLS, so credentials can be read on the way", "listen on 127.0.0.1, set tls, or put a proxy with TLS before it")
+	}
+}
+
+// address checks a host:port at path, and returns the host.
+func (l *loader) address(path, text, example string) (host string, ok bool) {
+	host, port, err := net.SplitHostPort(text)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil || strings.ContainsAny(host, " /") {
-		l.fault("listen", "this is not an address", "write host:port, such as 127.0.0.1:8080")
+		l.fault(path, "this is not an address", "write host:port, such as "+example)
+		return "", false
+	}
+	return host, true
+}
+
+// admin finds the token of the admin listener, and refuses to open the listener
+// to other machines without one.
+func (l *loader) admin() {
+	a := &l.c.Admin
+	if text, ok := l.secretText("admin", "token_env", a.TokenEnv, "token_file", a.TokenFile); ok {
+		a.Token = agentbus.NewCredential(text)
+		for i, k := range l.c.Keys {
+			if !k.Secret.IsZero() && k.Secret.Fingerprint(nil) == a.Token.Fingerprint(nil) {
+				l.fault("admin", "its token is the secret of "+item("keys", i)+" too, so nobody could tell who calls", "give each a secret of its own")
+			}
+		}
+	}
+	if a.Listen == "" {
 		return
 	}
-	if !loopback(host) && l.c.TLS == nil {
-		l.warn("listen", "the bus listens beyond this machine without TLS, so credentials can be read on the way", "listen on 127.0.0.1, set tls, or put a proxy with TLS before it")
+	host, ok := l.address("admin.listen", a.Listen, "127.0.0.1:8081")
+	switch {
+	case !ok:
+	case a.Listen == l.c.Listen && !strings.HasSuffix(a.Listen, ":0"):
+		l.fault("admin.listen", "this is the address of the public surface", "give the admin listener a port of its own")
+	case loopback(host):
+	case a.TokenEnv == "" && a.TokenFile == "":
+		l.fault("admin.listen", "other machines could reach the admin listener, and there is no token", "listen on 127.0.0.1, or name the variable that holds a token with admin.token_env")
+	default:
+		l.warn("admin.listen", "the admin listener is reachable from other machines without TLS, so credentials can be read on the way", "listen on 127.0.0.1, or put a proxy with TLS before it")
 	}
 }
 

@@ -90,7 +90,42 @@ func (l *loader) agent(a *Agent, path string) {
 		if _, ok := l.c.Conversations[a.Conversation]; !ok && a.Conversation != "" {
 			l.fault(join(path, "conversation"), "there is no conversation "+quote(a.Conversation), known("conversations", a.Conversation, l.c.Conversations))
 		}
+	case KindExec:
+		l.program(a, path)
 	case KindBuiltin:
+	}
+}
+
+// program checks an agent that is a program.
+func (l *loader) program(a *Agent, path string) {
+	command := join(path, "command")
+	if _, set := l.c.origins[command]; set && !l.faulty(command) && (len(a.Command) == 0 || a.Command[0] == "") {
+		l.fault(command, "the program has no name", "write it as a list: the program, then its arguments")
+	}
+	for i, arg := range a.Command {
+		if strings.ContainsRune(arg, 0) {
+			l.fault(item(command, i), "an argument cannot hold a NUL", "remove it")
+		}
+	}
+	for i, name := range a.Env {
+		l.variable(item(join(path, "env"), i), name)
+	}
+	if a.ForwardEnv != "" {
+		l.variable(join(path, "forward_authorization_env"), a.ForwardEnv)
+	}
+	if a.ShareDir && a.Dir == "" {
+		l.fault(join(path, "share_dir"), "there is no directory to share", "name it with dir, or remove share_dir")
+	}
+}
+
+// variable checks the name of a variable that a program is to see. Those of its
+// turn are the bus's to set (B2).
+func (l *loader) variable(path, name string) {
+	switch {
+	case !nameRE.MatchString(name):
+		l.fault(path, "this is not the name of a variable", "use letters, digits and _, and begin with a letter")
+	case strings.HasPrefix(name, "AGENTBUS_"), name == "TRACEPARENT":
+		l.fault(path, "the bus sets this variable itself", "remove it")
 	}
 }
 

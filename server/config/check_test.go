@@ -1,11 +1,14 @@
 package config_test
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentbus/agentbus/server/config"
 )
 
 const twoAgents = "agents: {a: {kind: builtin, builtin: echo}, b: {kind: builtin, builtin: eliza}}\n"
@@ -21,6 +24,13 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"address without port", "listen: 127.0.0.1", []string{"listen: this is not an address; write host:port, such as 127.0.0.1:8080"}},
 		{"port out of range", "listen: 127.0.0.1:65536", []string{"listen: this is not an address; write host:port, such as 127.0.0.1:8080"}},
 		{"URL as address", "listen: http://127.0.0.1:80", []string{"listen: this is not an address; write host:port, such as 127.0.0.1:8080"}},
+		{"admin address without port", "admin: {listen: 127.0.0.1}", []string{"admin.listen: this is not an address; write host:port, such as 127.0.0.1:8081"}},
+		{"one address for both", "listen: 127.0.0.1:1\nadmin: {listen: 127.0.0.1:1}", []string{"admin.listen: this is the address of the public surface; give the admin listener a port of its own"}},
+		{"admin beyond this machine", "admin: {listen: 0.0.0.0:8081}", []string{"admin.listen: other machines could reach the admin listener, and there is no token; listen on 127.0.0.1, or name the variable that holds a token with admin.token_env"}},
+		{"admin on every address", "admin: {listen: ':8081'}", []string{"admin.listen: other machines could reach the admin listener, and there is no token; listen on 127.0.0.1, or name the variable that holds a token with admin.token_env"}},
+		{"admin token in the file", "admin: {token_env: sk-canary}", []string{"admin.token_env: this is not the name of an environment variable; write the name of the variable that holds the secret, never the secret"}},
+		{"admin token not set", "admin: {token_env: UNSET}", []string{"admin.token_env: the environment variable UNSET is not set or holds nothing; put the secret into it"}},
+		{"admin token is a key's secret", "keys: [{id: a, secret_env: SET}]\nadmin: {token_env: SET}", []string{"admin: its token is the secret of keys[0] too, so nobody could tell who calls; give each a secret of its own"}},
 		{"public URL", "public_url: bus.example.com", []string{"public_url: the URL is not http or https; write it as http://host:port/path or https://host/path"}},
 		{"postgres", "store: {url: 'postgres://u:canary@h/d'}", []string{"store.url: this version has no postgres store; write sqlite:PATH, such as sqlite:agentbus.db"}},
 		{"memory", "store: {url: 'memory:'}", []string{"store.url: this version has no memory store; write sqlite:PATH, such as sqlite:agentbus.db"}},
@@ -62,7 +72,24 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"R1 no participants", twoAgents + "conversations: {c: {}}", []string{"conversations.c.participants: the key is missing; add participants: a list"}},
 		{"R1 no turns", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], max_turns: 0}}", []string{`conversations.c.max_turns: "0" is less than 1; write 1 or more`}},
 		{"R3 alternate of three", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}, {agent: a, slug: x}], plan: alternate}}", []string{"conversations.c.plan: alternate is for exactly two participants (R3); write plan: round-robin"}},
-		{"R3 plan of a later version", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out}}", []string{`conversations.c.plan: "fan-out" is not a value it can have; write alternate or round-robin`}},
+		{"R3 no such plan", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: auction}}", []string{`conversations.c.plan: "auction" is not a value it can have; write alternate, round-robin, moderator or fan-out`}},
+		{"R20 quorum of more than there are", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, join: quorum:3}}", []string{"conversations.c.join: it needs 3 answers, and 2 are asked; write quorum:2 or less"}},
+		{"R20 no such join", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, join: quorum:0}}", []string{`conversations.c.join: "quorum:0" is not a join; write all, any, best-effort or quorum:K`}},
+		{"R20 too wide", twoAgents + "limits: {max_width: 1}\nconversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out}}", []string{"conversations.c.participants: 2 are asked at once, and limits.max_width is 1 (R20); raise limits.max_width, or ask fewer"}},
+		{"R20 too few turns", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, synthesizer: b, max_turns: 1}}", []string{"conversations.c.max_turns: this fan-out takes 2 turns; write 2 or more, or leave it out"}},
+		{"R20 synthesizer from elsewhere", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, synthesizer: c}}", []string{`conversations.c.synthesizer: "c" is no participant; name one of a, b`}},
+		{"R20 an agent asked twice", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: a, slug: x}], plan: fan-out}}", []string{`conversations.c.participants[1]: "a" takes part twice, and this plan goes by names; give the second one an agent of its own`}},
+		{"keys of another plan", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, decides: true}], join: all, moderator: a}}", []string{
+			"conversations.c.participants[1].decides: nobody decides under plan: alternate; remove it, or write plan: moderator",
+			"conversations.c.join: it belongs to plan: fan-out, and the plan is alternate; remove it, or write plan: fan-out",
+			"conversations.c.moderator: it belongs to plan: moderator, and the plan is alternate; remove it, or write plan: moderator",
+		}},
+		{"R3 nobody decides", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: moderator}}", []string{"conversations.c.plan: moderator needs somebody who decides; write moderator: NAME, one of the participants"}},
+		{"R3 two decide", twoAgents + "conversations: {c: {participants: [{agent: a, decides: true}, {agent: b, decides: true}], plan: moderator, moderator: a}}", []string{"conversations.c.participants: a and b decide, and one may; leave decides: true at one of them"}},
+		{"R3 another decides", twoAgents + "conversations: {c: {participants: [{agent: a, decides: true}, {agent: b}], plan: moderator, moderator: b}}", []string{`conversations.c.moderator: "a" decides already; remove decides: true there, or this key`}},
+		{"R3 moderator from elsewhere", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: moderator, moderator: c}}", []string{`conversations.c.moderator: "c" is no participant; name one of a, b`}},
+		{"R3 done is no name", "agents: {a: {kind: builtin, builtin: echo}, done: {kind: builtin, builtin: echo}}\nconversations: {c: {participants: [{agent: a}, {agent: done}], plan: moderator, moderator: a}}", []string{"conversations.c.participants[1]: a moderator ends with done, so nobody can have that name; give the agent another name"}},
+		{"R16 no such halt", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], on_halt: stop}}", []string{`conversations.c.on_halt: "stop" is not a value it can have; write pause or fail`}},
 		{"unknown agent", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: bb}]}}", []string{`conversations.c.participants[1].agent: there is no agent "bb"; declare it under agents, or name a or b`}},
 		{"P15 one slug", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, slug: a}]}}", []string{`conversations.c.participants[1]: participants "a" and "b" both have the slug a (P15); give one of them another with slug:`}},
 		{"P14 not a slug", twoAgents + "conversations: {c: {participants: [{agent: a, slug: A b}, {agent: b}]}}", []string{`conversations.c.participants[0].slug: "A b" is not a slug; use lower-case letters, digits, _ and - (P14)`}},
@@ -203,6 +230,52 @@ func TestListeningBeyondLoopbackIsWarnedOf(t *testing.T) {
 		_, warnings := parse(t, "listen: "+listen, source(nil))
 		if (len(warnings) == 1) != warned {
 			t.Errorf("%s: %v, want a warning: %v", listen, warnings, warned)
+		}
+	}
+}
+
+func TestAdminListener(t *testing.T) {
+	t.Parallel()
+	src := source(map[string]string{"TOKEN": "canary"})
+	for text, warned := range map[string]bool{
+		"listen: 127.0.0.1:1": false, "listen: ''": false, "listen: '127.0.0.1:0'": false, "token_env: TOKEN, pprof: true": false,
+		"listen: '0.0.0.0:1', token_env: TOKEN": true, "listen: ':1', token_env: TOKEN": true,
+	} {
+		c, warnings := parse(t, "admin: {"+text+"}", src)
+		if (len(warnings) == 1) != warned {
+			t.Errorf("%s: %v, want a warning: %v", text, warnings, warned)
+		}
+		if strings.Contains(text, "TOKEN") != (c.Admin.Token.Reveal() == "canary") || strings.Contains(config.Explain(c), "canary") {
+			t.Errorf("%s: %+v", text, c.Admin)
+		}
+	}
+}
+
+// R3, R20: who decides is known by either key, and a fan-out may take as many
+// turns as it needs, unless the file says how many.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		text      string
+		moderator string
+		decides   bool // the second participant
+		turns     int
+	}{
+		{"{agent: a}, {agent: b}], plan: moderator, moderator: b", "b", true, 10},
+		{"{agent: a}, {agent: b, decides: true}], plan: moderator", "b", true, 10},
+		{"{agent: a}, {agent: b}], plan: fan-out, max_turns: 2", "", false, 2},
+		{"{agent: a}, {agent: b}" + strings.Repeat(", {agent: x%d}", 10) + "], plan: fan-out, synthesizer: b, join: quorum:11", "", false, 12},
+	} {
+		text := twoAgents + "conversations: {c: {participants: [" + tt.text + "}}"
+		for i := range 10 {
+			name := fmt.Sprintf("x%d", i)
+			text = strings.Replace(text, "x%d", name, 1)
+			text = strings.Replace(text, "agents: {", "agents: {"+name+": {kind: builtin, builtin: echo}, ", 1)
+		}
+		cfg, _ := parse(t, text, source(nil))
+		c := cfg.Conversations["c"]
+		if c.Moderator != tt.moderator || c.Participants[1].Decides != tt.decides || c.MaxTurns != tt.turns {
+			t.Errorf("%s: %+v", tt.text, c)
 		}
 	}
 }

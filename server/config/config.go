@@ -45,6 +45,7 @@ type later struct{}
 // afterwards and may then be shared.
 type Config struct {
 	Listen         string                  `yaml:"listen" restart:"true" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. Without tls, keep it on loopback or behind a proxy that has."`
+	Admin          Admin                   `yaml:"admin" doc:"Listener of the admin API and the metrics, apart from the public one. Only admins may use it: keys with role admin, and the token."`
 	PublicURL      string                  `yaml:"public_url" idle:"true" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request."`
 	TLS            *TLS                    `yaml:"tls" restart:"true" doc:"The public surface over TLS, with HTTP/1.1. Absent: plain HTTP."`
 	Keys           []Key                   `yaml:"keys" doc:"Who may call: static principals. More are made by agentbus keys create, which needs no secret here."`
@@ -58,14 +59,13 @@ type Config struct {
 	Retention      Retention               `yaml:"retention" doc:"How long what was said is kept. Keys, digests and amounts stay (G25)."`
 	Detach         Detach                  `yaml:"detach" doc:"Calls that go on in the background after their caller left, so that its retry finds the answer (G14)."`
 	Ledger         Ledger                  `yaml:"ledger" doc:"Once per turn, charged once."`
+	Chain          Chain                   `yaml:"chain" doc:"Calls that agents make while they answer one."`
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
 	Telemetry      Telemetry               `yaml:"telemetry" doc:"What is told to the world outside (G33, G34)."`
 	StrictHTTP     bool                    `yaml:"strict_http" restart:"true" default:"true" env:"AGENTBUS_STRICT_HTTP" doc:"Refuse ambiguous HTTP at the socket: two body lengths, folded headers, bare line feeds (G36)."`
 	InstallKeyFile string                  `yaml:"install_key_file" restart:"true" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
-	_ later `yaml:"admin" doc:"Listener of the console, the admin API and the metrics."`
-	_ later `yaml:"chain" doc:"The agent chain of A2A calls (C4 to C13)."`
 	_ later `yaml:"lineage" doc:"Conversation lineage (K2)."`
 	_ later `yaml:"resolver" doc:"Resolving agents by address."`
 	_ later `yaml:"a2a" doc:"The A2A surface."`
@@ -77,6 +77,18 @@ type Config struct {
 	Path string `yaml:"-"`
 
 	origins map[string]Origin // by key path, of every value that is not a default
+}
+
+// Admin is the listener for those who operate the bus.
+type Admin struct {
+	Listen    string `yaml:"listen" restart:"true" default:"127.0.0.1:8081" pattern:"^([^ /]+:[0-9]{1,5}|:[0-9]{1,5})?$" env:"AGENTBUS_ADMIN_LISTEN" doc:"Its address, host:port; empty: there is none. Beyond this machine it needs a token, and a proxy with TLS before it."`
+	TokenEnv  string `yaml:"token_env" restart:"true" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Environment variable that holds the token of a principal that may use this listener only."`
+	TokenFile string `yaml:"token_file" restart:"true" doc:"File that holds the token, on one line."`
+	Pprof     bool   `yaml:"pprof" restart:"true" default:"false" doc:"Serve profiles of the process below /debug/pprof/, to admins."`
+
+	// Token is what TokenEnv or TokenFile holds, without a scheme; none when
+	// neither is set.
+	Token agentbus.Credential `yaml:"-"`
 }
 
 // Store says where things are kept.
@@ -94,6 +106,7 @@ type Telemetry struct {
 // Limits are the bounds of a call.
 type Limits struct {
 	MaxDepth       int           `yaml:"max_depth" default:"4" min:"1" max:"999999999" env:"CLI_BRIDGE_MAX_DEPTH" doc:"A call that arrives at this depth is refused (P10)."`
+	MaxWidth       int           `yaml:"max_width" default:"64" min:"1" max:"10000" doc:"Participants that a conversation may ask at once (R20)."`
 	MaxBody        Size          `yaml:"max_body" default:"4MiB" min:"1" max:"1GiB" doc:"Largest request body."`
 	MaxHeader      Size          `yaml:"max_header" restart:"true" default:"64KiB" min:"1KiB" max:"16MiB" doc:"Largest header block of a request."`
 	CallTimeout    time.Duration `yaml:"call_timeout" default:"10m" min:"1ms" doc:"Deadline of a whole call."`
@@ -144,6 +157,26 @@ type Detach struct {
 	Max     int           `yaml:"max" restart:"true" default:"256" min:"0" max:"1000000" doc:"How many at once; 0: a call ends when its caller leaves."`
 	Timeout time.Duration `yaml:"timeout" default:"5m" min:"1ms" doc:"How long each."`
 }
+
+// Chain says how a call is judged by the calls it was made inside of.
+type Chain struct {
+	Cycles CycleMode `yaml:"cycles" default:"digest" enum:"digest|refuse|warn|off" doc:"A call to an agent that is answering further up already: digest (429 for the same request, a note on the record for another), refuse (429 for both), warn (a note for both) or off (G7)."`
+
+	_ later `yaml:"max_hops" doc:"Hops of the agent chain of A2A calls (C4 to C13)."`
+	_ later `yaml:"max_calls" doc:"Calls of the agent chain of A2A calls (C4 to C13)."`
+	_ later `yaml:"require_from_agents" doc:"What an agent's call without a chain gets."`
+}
+
+// A CycleMode is what a call gets that goes round in a circle (G7).
+type CycleMode string
+
+// The cycle modes.
+const (
+	CyclesDigest CycleMode = "digest"
+	CyclesRefuse CycleMode = "refuse"
+	CyclesWarn   CycleMode = "warn"
+	CyclesOff    CycleMode = "off"
+)
 
 // Ledger says how the ledger reads a key it knows.
 type Ledger struct {

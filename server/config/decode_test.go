@@ -55,10 +55,12 @@ func TestFaultsOfReading(t *testing.T) {
 		{"control character", `listen: "a\u0007:1"`, []string{"1:9: listen: the value holds a control character; write it on one line of plain text"}},
 		{"key without id", "keys: [{secret_env: SET}]", []string{"1:8: keys[0].id: the key is missing; add id: user-123"}},
 		{"text as key", "keys: [sk-canary]", []string{"1:8: keys[0]: here stands text where keys and values must stand; write keys and values"}},
-		{"agent without kind", "agents: {a: {}}", []string{"1:10: agents.a.kind: the key is missing; add kind: openai, builtin or conversation"}},
+		{"agent without kind", "agents: {a: {}}", []string{"1:10: agents.a.kind: the key is missing; add kind: openai, builtin, conversation or exec"}},
 		{"agent that is nothing", "agents: {a: }", []string{"1:10: agents.a: it has no value; write its keys below it, or remove it"}},
-		{"kind of a later version", "agents: {a: {kind: exec, command: [x]}}", []string{"1:20: agents.a.kind: this version has no agents of kind exec; it has openai, builtin, conversation; remove the agent until a version that has them"}},
-		{"a2a", "agents: {a: {kind: a2a}}", []string{"1:20: agents.a.kind: this version has no agents of kind a2a; it has openai, builtin, conversation; remove the agent until a version that has them"}},
+		{"program without a name", "agents: {a: {kind: exec, command: []}}", []string{"1:26: agents.a.command: the program has no name; write it as a list: the program, then its arguments"}},
+		{"variable of the bus", "agents: {a: {kind: exec, command: [x], env: [AGENTBUS_URL]}}", []string{"1:46: agents.a.env[0]: the bus sets this variable itself; remove it"}},
+		{"no directory to share", "agents: {a: {kind: exec, command: [x], share_dir: true}}", []string{"1:51: agents.a.share_dir: there is no directory to share; name it with dir, or remove share_dir"}},
+		{"a2a", "agents: {a: {kind: a2a}}", []string{"1:20: agents.a.kind: this version has no agents of kind a2a; it has openai, builtin, conversation, exec; remove the agent until a version that has them"}},
 		{"sign in a price", "agents: {a: {kind: builtin, builtin: echo, price: {call: -1}}}", []string{`1:58: agents.a.price.call: "-1" is not an amount of dollars; write a decimal such as 0.15, without sign, exponent or currency`}},
 		{"exponent in a price", "agents: {a: {kind: builtin, builtin: echo, price: {call: 1e-3}}}", []string{`1:58: agents.a.price.call: "1e-3" is not an amount of dollars; write a decimal such as 0.15, without sign, exponent or currency`}},
 		{"several at once", "listn: a\nlimits: {max_depth: x}\nkeys: 4\n", []string{
@@ -140,7 +142,6 @@ agents: {a: {kind: "${KIND}", builtin: echo, price: {call: "${PRICE}"}}}
 func TestKeysOfLaterVersions(t *testing.T) {
 	t.Parallel()
 	_, warnings := parse(t, `
-admin: {listen: 127.0.0.1:8081}
 budgets: [{payer: user-123, period: day, usd: 5.00, mode: strict}]
 telemetry: {otlp: ""}
 chain: {max_hops: 4, cycles: digest}
@@ -150,10 +151,10 @@ a2a: {default_agent: "", compat: "", push: deny}
 tools: {default: []}
 escalation: on
 agents:
-  a: {kind: builtin, builtin: echo, concurrency: 4, detach: off, idempotent: true}
+  a: {kind: builtin, builtin: echo, detach: off, idempotent: true}
   b: {kind: builtin, builtin: eliza, kagent: true}
 conversations:
-  c: {participants: [{agent: a, call_policy: {retries: 1}}, {agent: b}], on_halt: pause}
+  c: {participants: [{agent: a, call_policy: {retries: 1}}, {agent: b}], approval: x}
 `, source(nil))
 	var got []string
 	for _, w := range warnings {
@@ -163,9 +164,9 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"admin", "chain", "lineage", "resolver", "a2a", "tools", "escalation",
-		"agents.a.concurrency", "agents.a.idempotent", "agents.b.kagent",
-		"conversations.c.participants[0].call_policy", "conversations.c.on_halt",
+		"chain.max_hops", "lineage", "resolver", "a2a", "tools", "escalation",
+		"agents.a.idempotent", "agents.b.kagent",
+		"conversations.c.participants[0].call_policy", "conversations.c.approval",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

@@ -17,9 +17,14 @@ const exampleHead = `# agentbus.yaml: the configuration of a bus of agents.
 # remove the # to change it.
 `
 
-// exampleText is what the commented file shows for tables, which have no
-// defaults.
+// exampleText is what the commented file shows where the defaults alone
+// would not tell.
 var exampleText = map[string]string{
+	"admin": `#admin:
+#  listen: 127.0.0.1:8081 # "" for none
+#  token_env: ADMIN_TOKEN # a token for this listener alone, beside the keys of admins; or token_file
+#  pprof: false           # profiles of the process below /debug/pprof/
+`,
 	"keys": `#keys:
 #  - {id: user-123, secret_env: USER_KEY}
 #  - {id: sandbox-a, secret_env: SANDBOX_A_KEY, inter_agent: true} # may forward another's credential
@@ -60,6 +65,8 @@ var exampleText = map[string]string{
 #    headers: {x-team: search}
 #    price: {input: 0.15, cached: 0.075, output: 0.60, call: 0} # USD per million tokens, and per call
 #    max_cost_usd: 0.05                               # the most one call can cost
+#    concurrency: 4                                   # calls of it at once; more wait in its queue
+#    on_crash: refuse                                 # never ask it twice for a turn that a crash cut off
 #    detach: off                                      # its calls end when their caller leaves
   # One that runs several times: each call goes to the one with the least to do.
 #  translator:
@@ -77,7 +84,7 @@ var exampleText = map[string]string{
 	"conversations": `conversations:
   chat:
     participants: [{agent: echo}, {agent: eliza}]
-    plan: alternate # or round-robin
+    plan: alternate # or round-robin, moderator, fan-out
     max_turns: 4
 #    budget_usd: 0.50
 #    halt: {contains: goodbye}
@@ -86,6 +93,16 @@ var exampleText = map[string]string{
 #      - {agent: researcher, label: Researcher}
 #      - {agent: eliza, auth: agent-owned, slug: critic} # pays for itself
 #    max_turns: 6
+#    on_halt: fail # an error of one of them ends the run; pause: it can be resumed
+#  panel:
+#    participants: [{agent: researcher}, {agent: translator}, {agent: eliza}]
+#    plan: fan-out # all are asked at once
+#    join: quorum:1 # all, any, quorum:K or best-effort
+#    synthesizer: eliza # hears the answers, and gives the one reply
+#  meeting:
+#    participants: [{agent: researcher}, {agent: echo}, {agent: eliza}]
+#    plan: moderator # its reply ends with next: NAME, or done
+#    moderator: eliza
 `,
 }
 
@@ -107,7 +124,7 @@ func Example() []byte {
 		case isSection(f.typ):
 			b.WriteString("#" + f.name + ":\n")
 			for _, g := range fieldsOf(f.typ) {
-				if g.idle {
+				if g.later || g.idle {
 					continue
 				}
 				comment(&b, "  # ", g.doc)

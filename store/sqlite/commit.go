@@ -176,7 +176,7 @@ func (s *Store) transact(batch []*task) error {
 		return *err
 	}
 	c := s.writer
-	if err := c.control("BEGIN IMMEDIATE"); err != nil {
+	if err := c.begin(); err != nil {
 		return err
 	}
 	faults.At(faults.CommitBegun)
@@ -189,12 +189,12 @@ func (s *Store) transact(batch []*task) error {
 		if _, verdict := errors.AsType[*agentbus.Error](t.err); verdict && c.wrote == before {
 			continue
 		}
-		_ = c.control("ROLLBACK") // SQLite may have rolled back by itself
+		_ = c.rollback() // SQLite may have rolled back by itself
 		return &undone{t.err}
 	}
 	faults.At(faults.CommitAmid)
 	if err := c.control("COMMIT"); err != nil {
-		_ = c.control("ROLLBACK")
+		_ = c.rollback()
 		return err
 	}
 	faults.At(faults.CommitAfter)

@@ -8,6 +8,8 @@ import (
 	"io"
 
 	"modernc.org/sqlite"
+
+	"github.com/agentbus/agentbus"
 )
 
 // conn is one connection to the database, below database/sql. The committer is
@@ -22,6 +24,12 @@ type conn struct {
 	stmts map[string]statement // by their text, each prepared once
 	args  []driver.NamedValue  // reused by every statement
 	wrote int64                // rows changed so far: tells whether a task wrote something
+
+	// links are the ends of payers' chains as this connection knows them. They
+	// hold as long as nobody else writes, which version tells, and what was
+	// written is committed.
+	links   map[agentbus.Payer]link
+	version int64
 }
 
 // statement is what the driver's prepared statements can do.
@@ -41,7 +49,7 @@ func dial(ctx context.Context, dsn string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{ctx: context.WithoutCancel(ctx), raw: raw, stmts: make(map[string]statement)}, nil
+	return &conn{ctx: context.WithoutCancel(ctx), raw: raw, stmts: make(map[string]statement), links: make(map[agentbus.Payer]link)}, nil
 }
 
 // close ends the connection.
@@ -105,6 +113,36 @@ func (c *conn) insert(query string, args ...any) (id, changed int64, err error) 
 func (c *conn) exec(query string, args ...any) (changed int64, err error) {
 	_, changed, err = c.insert(query, args...)
 	return changed, err
+}
+
+// begin begins a transaction that may write.
+func (c *conn) begin() error {
+	if err := c.control("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	r, _, err := c.first("PRAGMA data_version") // differs after a commit of another connection
+	if err != nil {
+		return errors.Join(err, c.rollback())
+	}
+	if v := r.int64(); v != c.version {
+		clear(c.links)
+		c.version = v
+	}
+	return nil
+}
+
+// rollback undoes the transaction.
+func (c *conn) rollback() error {
+	clear(c.links)
+	return c.control("ROLLBACK")
+}
+
+// change is first for a statement that changes the row it returns.
+func (c *conn) change(query string, args ...any) (r *row, found bool, err error) {
+	if r, found, err = c.first(query, args...); found {
+		c.wrote++
+	}
+	return r, found, err
 }
 
 // first returns the first row of query, and whether there is one.

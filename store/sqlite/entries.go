@@ -47,49 +47,62 @@ func (l link) args(e *agentbus.Entry) []any {
 	}
 }
 
-// An attempt is what the ledger knows of the executing attempt of a call, when
-// it comes to its end.
+// An attempt is what the ledger knows of an attempt of a call that has just
+// come to its end.
 type attempt struct {
 	entry    agentbus.Entry // what it comes to, as far as it is known
-	notes    []string
-	streamed bool // there are frames
+	streamed bool           // there are frames
 	held     taken
-	last     link // of the payer's chain
 }
 
-// executing finds an attempt of a call, with all that is needed to end it.
-const executing = `SELECT c.payer, c.key, c.agent, c.run, c.turn, c.notes,
-		EXISTS (SELECT 1 FROM frames WHERE frames.id BETWEEN c.id << 28 AND (c.id << 28) + 0xfffffff),
-		h.amount, h.accounts, ` + linkColumns + `
-	FROM calls c LEFT JOIN holds h ON h.call_id = c.id
-		LEFT JOIN entries e ON e.payer = c.payer AND e.seq = (SELECT max(seq) FROM entries WHERE payer = c.payer)
-	WHERE c.id = ?1 AND c.attempts = ?2 AND c.state = 'executing'`
-
-// takeAttempt reads the attempt that is about to end. It answers errFenced when
-// the call is not executing under it.
-func takeAttempt(c *conn, id int64, number int) (a attempt, err error) {
-	r, found, err := c.first(executing, id, int64(number))
+// endAttempt runs set, which ends the executing attempt ?2 of the call ?1, and
+// tells what it was. It answers errFenced when the call is not executing under
+// it. One statement does what two would: settling is what the ledger does most.
+func endAttempt(c *conn, set string, args ...any) (a attempt, err error) {
+	r, found, err := c.change("UPDATE calls SET "+set+` WHERE id = ?1 AND attempts = ?2 AND state = 'executing'
+		RETURNING id, attempts, payer, key, agent, run, turn,
+			EXISTS (SELECT 1 FROM frames WHERE frames.id BETWEEN calls.id << 28 AND (calls.id << 28) + 0xfffffff),
+			(SELECT amount FROM holds WHERE call_id = calls.id), (SELECT accounts FROM holds WHERE call_id = calls.id)`, args...)
 	if err == nil && !found {
 		err = errFenced
 	}
 	if err != nil {
 		return attempt{}, err
 	}
-	a.entry = agentbus.Entry{Payer: agentbus.Payer(r.text()), Call: id, Attempt: number, Key: r.digest()}
+	a.entry = agentbus.Entry{Call: r.int64(), Attempt: r.int(), Payer: agentbus.Payer(r.text()), Key: r.digest()}
 	a.entry.Agent, a.entry.Run, a.entry.Turn = r.text(), agentbus.RunID(r.text()), agentbus.TurnID(r.text())
-	r.json(&a.notes)
 	a.streamed = r.bool()
 	a.held = readTaken(r)
-	a.last = readLink(r)
 	return a, r.err
 }
 
-// enter appends the entry of a, now that its amounts are known.
+// enter appends the entry of a, now that its amounts are known, to its payer's
+// chain.
 func (a *attempt) enter(c *conn) error {
-	next := a.last.append(&a.entry)
+	last, known := c.links[a.entry.Payer]
+	if !known {
+		r, found, err := c.first(lastLink, string(a.entry.Payer))
+		if err != nil {
+			return err
+		}
+		if found {
+			last = readLink(r)
+		}
+	}
+	next := last.append(&a.entry)
+	if len(c.links) >= maxLinks {
+		clear(c.links)
+	}
+	c.links[a.entry.Payer] = next
 	_, err := c.exec(insertEntry, next.args(&a.entry)...)
 	return err
 }
+
+// lastLink finds the end of a payer's chain.
+const lastLink = "SELECT " + linkColumns + " FROM entries WHERE payer = ?1 ORDER BY seq DESC LIMIT 1"
+
+// maxLinks is how many payers' ends of chain are remembered.
+const maxLinks = 10_000
 
 // entryColumns are the columns readEntry reads, in its order. The hash of the
 // entry before is that of the row before.

@@ -54,15 +54,14 @@ func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
 }
 
 func settle(c *conn, st *agentbus.Settlement, head any) error {
-	a, err := takeAttempt(c, st.ID, st.Attempt)
+	notes, err := notesBehind(c, st.ID, st.Notes)
 	if err != nil {
 		return err
 	}
-	_, err = c.exec(`UPDATE calls SET state = 'settled', status = ?2, input_tokens = ?3, cached_tokens = ?4, output_tokens = ?5,
-			usage_cost = ?6, estimated = ?7, cost = ?8, unbilled = unbilled + ?9, notes = ?10, ended = ?11, kept = ?12
-		WHERE id = ?1`,
-		st.ID, int64(st.Reply.Status), st.Usage.InputTokens, st.Usage.CachedTokens, st.Usage.OutputTokens, int64(st.Usage.Cost),
-		flag(st.Usage.Estimated), int64(st.Cost), int64(st.Unbilled), notesText(slices.Concat(a.notes, st.Notes)), micros(st.Ended), flag(!st.Drop))
+	a, err := endAttempt(c, `state = 'settled', status = ?3, input_tokens = ?4, cached_tokens = ?5, output_tokens = ?6,
+			usage_cost = ?7, estimated = ?8, cost = ?9, unbilled = unbilled + ?10, notes = coalesce(?11, notes), ended = ?12, kept = ?13`,
+		st.ID, int64(st.Attempt), int64(st.Reply.Status), st.Usage.InputTokens, st.Usage.CachedTokens, st.Usage.OutputTokens, int64(st.Usage.Cost),
+		flag(st.Usage.Estimated), int64(st.Cost), int64(st.Unbilled), notes, micros(st.Ended), flag(!st.Drop))
 	if err != nil {
 		return err
 	}
@@ -82,6 +81,21 @@ func settle(c *conn, st *agentbus.Settlement, head any) error {
 		return nil
 	}
 	return keepReply(c, st.ID, head, st.Reply.Body)
+}
+
+// notesBehind returns the notes of a call with more behind them, as they are
+// stored; NULL when there are none to add.
+func notesBehind(c *conn, call int64, more []string) (any, error) {
+	if len(more) == 0 {
+		return nil, nil
+	}
+	r, found, err := c.first("SELECT notes FROM calls WHERE id = ?1", call)
+	if err != nil || !found {
+		return nil, err
+	}
+	var before []string
+	r.json(&before)
+	return notesText(slices.Concat(before, more)), r.err
 }
 
 // maxReplyBody is how long a body, or the part of one that is not in frames,
@@ -111,14 +125,9 @@ func (s *Store) Void(ctx context.Context, v agentbus.Voiding) error {
 }
 
 func void(c *conn, v *agentbus.Voiding) error {
-	a, err := takeAttempt(c, v.ID, v.Attempt)
-	if err != nil {
-		return err
-	}
-	_, err = c.exec(`UPDATE calls SET state = 'voided', status = ?2, code = ?3, message = ?4, input_tokens = ?5,
-			cached_tokens = ?6, output_tokens = ?7, usage_cost = ?8, estimated = ?9, unbilled = unbilled + ?10, ended = ?11
-		WHERE id = ?1`,
-		v.ID, int64(v.Status), string(v.Code), v.Message, v.Usage.InputTokens,
+	a, err := endAttempt(c, `state = 'voided', status = ?3, code = ?4, message = ?5, input_tokens = ?6,
+			cached_tokens = ?7, output_tokens = ?8, usage_cost = ?9, estimated = ?10, unbilled = unbilled + ?11, ended = ?12`,
+		v.ID, int64(v.Attempt), int64(v.Status), string(v.Code), v.Message, v.Usage.InputTokens,
 		v.Usage.CachedTokens, v.Usage.OutputTokens, int64(v.Usage.Cost), flag(v.Usage.Estimated), int64(v.Unbilled), micros(v.Ended))
 	if err != nil {
 		return err

@@ -22,15 +22,18 @@ const runsByBeginning = `
 			AND NOT EXISTS (SELECT 1 FROM calls c WHERE c.run = e.run AND c.opened < e.began)
 	ORDER BY 2 DESC, 1 DESC LIMIT ?3`
 
+// beginning is when a run began, by its journal and the ledger.
+const beginning = `SELECT began FROM (
+	SELECT opened AS began FROM calls WHERE run = ?1 AND opened IS NOT NULL
+	UNION ALL SELECT began FROM executions WHERE run = ?1 AND began IS NOT NULL) ORDER BY 1 LIMIT 1`
+
 // RunSummaries returns up to limit runs, newest first by when they began: those
 // before the run named before, or from the newest when it is "".
 func (s *Store) RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error) {
 	const what = "list runs"
 	until := int64(math.MaxInt64)
 	if before != "" {
-		began, found, err := only(ctx, s, what, (*row).int64, `SELECT began FROM (
-			SELECT opened AS began FROM calls WHERE run = ?1 AND opened IS NOT NULL
-			UNION ALL SELECT began FROM executions WHERE run = ?1 AND began IS NOT NULL) ORDER BY 1 LIMIT 1`, string(before))
+		began, found, err := only(ctx, s, what, (*row).int64, beginning, string(before))
 		if err != nil || !found {
 			return nil, err
 		}
@@ -48,6 +51,17 @@ func (s *Store) RunSummaries(ctx context.Context, limit int, before agentbus.Run
 		}
 	}
 	return runs, nil
+}
+
+// RunSummary returns one run at a glance, and whether the store knows it.
+func (s *Store) RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error) {
+	const what = "read a run"
+	began, found, err := only(ctx, s, what, (*row).time, beginning, string(run))
+	if err != nil || !found {
+		return agentbus.RunSummary{}, false, err
+	}
+	sum = agentbus.RunSummary{Run: run, Began: began}
+	return sum, true, s.summarize(ctx, what, &sum)
 }
 
 // summarize fills in a run from the ledger and the journal.

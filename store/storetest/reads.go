@@ -88,6 +88,9 @@ func anUnknownRunIsEmpty(p *place) {
 	if err != nil || len(sums) != 0 {
 		t.Errorf("summaries: %v, %v", sums, err)
 	}
+	if sum, found, err := p.RunSummary(t.Context(), "run_x"); err != nil || found {
+		t.Errorf("summary: %v, %v, %v", sum, found, err)
+	}
 	if sums, err = p.RunSummaries(t.Context(), 10, "run_x"); err != nil || len(sums) != 0 {
 		t.Errorf("summaries before an unknown run: %v, %v", sums, err)
 	}
@@ -144,6 +147,13 @@ func runsAreListedNewestFirst(p *place) {
 		before = page[len(page)-1].Run
 	}
 	same(t, "by pages", pages, whole)
+	for _, want := range whole {
+		got, found, err := p.RunSummary(t.Context(), want.Run)
+		if ok(t, "summary", err); !found {
+			t.Errorf("%s is not found", want.Run)
+		}
+		same(t, "summary of one", got, want)
+	}
 }
 
 func aSummaryPutsJournalAndLedgerTogether(p *place) { // G26

@@ -1,0 +1,147 @@
+// Package admin is the admin API of a bus: runs, live calls, agents, keys,
+// budgets and the ledger, for those who operate it. It has a listener of its
+// own and denies by default: a route is reachable for the roles that its line
+// in the table names, and for nobody else.
+package admin
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// An Identifier authenticates an Authorization value. Identify fails with
+// CodeUnauthenticated for a value that stands for nobody. It is safe for
+// concurrent use.
+type Identifier interface {
+	Identify(ctx context.Context, authorization agentbus.Credential) (agentbus.Principal, error)
+}
+
+// Runs reads what happened. It is safe for concurrent use.
+type Runs interface {
+	// RunSummaries returns runs at a glance, newest first, at most limit of
+	// them; before, unless "", is the last one of the page before.
+	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
+	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
+	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
+	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
+	Execution(ctx context.Context, id agentbus.ExecutionID) (e agentbus.Execution, found bool, err error)
+	Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error]
+	Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error]
+}
+
+// A Ledger tells who paid what (G26 to G28). It is safe for concurrent use.
+type Ledger interface {
+	// Balances returns what each payer's account comes to; of one payer, unless
+	// payer is "".
+	Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.Balance, error)
+	// Entries returns a payer's entries after seq, in order, at most limit.
+	Entries(ctx context.Context, payer agentbus.Payer, after int64, limit int) ([]agentbus.Entry, error)
+	// VerifyLedger recomputes every balance and link.
+	VerifyLedger(ctx context.Context) (agentbus.LedgerVerdict, error)
+	// BudgetStates returns the states of accounts; one without calls has none.
+	BudgetStates(ctx context.Context, accounts []string) ([]agentbus.BudgetState, error)
+}
+
+// A KeyRing keeps API keys. It is safe for concurrent use.
+type KeyRing interface {
+	CreateKey(ctx context.Context, k agentbus.APIKey) error
+	Keys(ctx context.Context) ([]agentbus.APIKey, error)
+	// RevokeKey revokes the key of a handle, or every key of a principal, and
+	// returns how many.
+	RevokeKey(ctx context.Context, handleOrPrincipal string) (int, error)
+}
+
+// A Switchboard knows the calls that have not ended, and ends them. It is safe
+// for concurrent use.
+type Switchboard interface {
+	// Live returns what agents are being asked right now through this process,
+	// oldest first.
+	Live() []agentbus.CallRecord
+	// Unfinished returns the calls that nobody has settled or voided, by id:
+	// those that live, and those whose process is gone, whose outcome is unknown
+	// (G24).
+	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
+	// Stop cancels every live call of a run, of which it returns the number, and
+	// refuses new ones from now on (G14). by is who asked for it.
+	Stop(ctx context.Context, run agentbus.RunID, by string) (cancelled int, err error)
+	// StoppedRuns returns the runs that were stopped.
+	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
+	// Void frees the key of a call whose outcome is unknown, so that it may be
+	// executed again (G24). CodeNotFound: it is not unfinished. CodeRunConflict:
+	// the process that executes it still runs.
+	Void(ctx context.Context, call int64, by string) error
+}
+
+// A Directory knows the agents. It is safe for concurrent use.
+type Directory interface {
+	Agents() []Agent // by name
+}
+
+// Config configures [New].
+type Config struct {
+	Identifier Identifier  // required
+	Runs       Runs        // required
+	Ledger     Ledger      // required
+	Keys       KeyRing     // required
+	Calls      Switchboard // required
+	Agents     Directory   // required
+
+	// Token is the secret of a principal that is known here only, TokenPrincipal;
+	// none: there is none.
+	Token agentbus.Credential
+	// Budgets returns the configured budgets with their accounts of the present
+	// period; nil: there are none.
+	Budgets func() []agentbus.Budget
+	Metrics http.Handler // served at /metrics; nil: there are none
+	Profile bool         // serve net/http/pprof below /debug/pprof/
+
+	Status Status
+	Logger *slog.Logger // gets a line for each mutation; nil: nothing is logged
+}
+
+// TokenPrincipal is who the bearer of [Config].Token is.
+const TokenPrincipal = "admin-token"
+
+// Status is what the bus says of itself.
+type Status struct {
+	Version string   `json:"version"`
+	Owner   string   `json:"owner"`            // this process, as leases and calls name it
+	Config  string   `json:"config,omitempty"` // the file that was read; "" when there was none
+	Stages  []string `json:"stages"`           // of the gateway, in order (G2)
+}
+
+// An API is the admin listener as an http.Handler. It is safe for concurrent
+// use.
+type API struct {
+	cfg     Config
+	log     *slog.Logger
+	started time.Time
+	mux     *http.ServeMux
+	routes  map[string]route // by pattern
+	origins *http.CrossOriginProtection
+}
+
+// New returns an API.
+func New(c Config) (*API, error) {
+	if c.Identifier == nil || c.Runs == nil || c.Ledger == nil || c.Keys == nil || c.Calls == nil || c.Agents == nil {
+		return nil, errors.New("admin: Identifier, Runs, Ledger, Keys, Calls and Agents are required")
+	}
+	a := &API{
+		cfg: c, log: c.Logger, started: time.Now(), mux: http.NewServeMux(), routes: map[string]route{},
+		origins: http.NewCrossOriginProtection(),
+	}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	for _, r := range a.table() {
+		a.routes[r.pattern] = r
+		a.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { answer(w, req, r.handle) })
+	}
+	return a, nil
+}

@@ -1,0 +1,97 @@
+package admin
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/agentbus/agentbus"
+)
+
+// writeCalls answers with a page of calls, which are in the order of their ids.
+func writeCalls(w http.ResponseWriter, p page, calls []agentbus.CallRecord) error {
+	after, err := p.number(0)
+	if err != nil {
+		return err
+	}
+	l, err := cut(all(calls), p.limit, after, func(_ int, c agentbus.CallRecord) int64 { return c.ID })
+	return writePage(w, l, err)
+}
+
+// listLive lists what agents are being asked right now. It changes from one
+// page to the next.
+func (a *API) listLive(w http.ResponseWriter, r *http.Request) error {
+	p, _, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	after, err := p.number(0)
+	if err != nil {
+		return err
+	}
+	live := a.cfg.Calls.Live()
+	for i := range live {
+		live[i].Began = live[i].Began.UTC()
+	}
+	l, err := cut(all(live), p.limit, after, ordinal)
+	return writePage(w, l, err)
+}
+
+func (a *API) listUnfinished(w http.ResponseWriter, r *http.Request) error {
+	p, _, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	calls, err := a.cfg.Calls.Unfinished(r.Context())
+	if err != nil {
+		return err
+	}
+	return writeCalls(w, p, calls)
+}
+
+// A stop is what came of stopping a run.
+type stop struct {
+	Run       agentbus.RunID `json:"run"`
+	Stopped   bool           `json:"stopped"`   // always true
+	Known     bool           `json:"known"`     // the store has heard of the run
+	Cancelled int            `json:"cancelled"` // live calls that were cut
+}
+
+// stopRun is the kill switch (G14). A run that is not known yet may be stopped:
+// its first call is refused then.
+func (a *API) stopRun(w http.ResponseWriter, r *http.Request) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	x, id := requestOf(r), agentbus.RunID(r.PathValue("run"))
+	x.object = string(id)
+	n, err := a.cfg.Calls.Stop(r.Context(), id, x.who.ID)
+	if err != nil {
+		return err
+	}
+	_, known, err := a.cfg.Runs.RunSummary(r.Context(), id)
+	known = known || err != nil // it is stopped all the same
+	return write(w, http.StatusOK, stop{Run: id, Stopped: true, Known: known, Cancelled: n})
+}
+
+// A voiding is what came of freeing a call's key.
+type voiding struct {
+	ID    int64              `json:"id"`
+	State agentbus.CallState `json:"state"` // always voided
+}
+
+// voidCall frees the key of a call whose outcome is unknown (G24).
+func (a *API) voidCall(w http.ResponseWriter, r *http.Request) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	x := requestOf(r)
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil || id < 1 {
+		return notFound("such call", "see GET /admin/v1/calls/unfinished")
+	}
+	x.object = strconv.FormatInt(id, 10)
+	if err := a.cfg.Calls.Void(r.Context(), id, x.who.ID); err != nil {
+		return err
+	}
+	return write(w, http.StatusOK, voiding{ID: id, State: agentbus.CallVoided})
+}

@@ -1,0 +1,144 @@
+package admin
+
+import (
+	"context"
+	"crypto/subtle"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/httpx"
+)
+
+// A request is what is known of a request beside the request itself.
+type request struct {
+	id     string
+	who    agentbus.Principal // the zero Principal before it is authenticated
+	object string             // what a mutation changed, or was to change
+	err    error              // what was answered
+}
+
+type requestKey struct{}
+
+// requestOf returns what the guard found of r.
+func requestOf(r *http.Request) *request {
+	x, _ := r.Context().Value(requestKey{}).(*request) // every request came through ServeHTTP
+	return x
+}
+
+// ServeHTTP serves the admin listener: it lets a request pass whose host,
+// origin, credential and role are right, and says no to every other one.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &request{id: httpx.NewRequestID()}
+	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, x))
+	h := w.Header()
+	h.Set("X-Request-Id", x.id)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	defer a.audit(x, r)
+	if err := a.admit(x, r); err != nil {
+		x.fail(w, err)
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// admit decides whether a request may pass. Whoever is no admin learns nothing
+// of what is here: not even which routes are.
+func (a *API) admit(x *request, r *http.Request) (err error) {
+	if err := rightHost(r); err != nil {
+		return err
+	}
+	if err := a.origins.Check(r); err != nil {
+		return &agentbus.Error{
+			Code: agentbus.CodeForbidden, Message: "a page of another origin may not change anything here", Err: err,
+			Explain: &agentbus.Explain{Next: "send the request from a program, without Origin and Sec-Fetch-Site"},
+		}
+	}
+	if x.who, err = a.identify(r); err != nil {
+		return err
+	}
+	_, pattern := a.mux.Handler(r)
+	rt, known := a.routes[pattern]
+	switch {
+	case slices.Contains(rt.roles, x.who.Role):
+		return nil
+	case !known && slices.Contains(operators, x.who.Role):
+		return notFound(r.Method+" "+r.URL.Path, "see GET /openapi.json")
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeForbidden, Message: "this key may not operate the bus",
+		Explain: &agentbus.Explain{Next: "use the key of an admin: role: admin in the configuration, or agentbus keys create NAME --role admin"},
+	}
+}
+
+// rightHost refuses a request that reached this machine from itself under a
+// name that is not its own: a page whose name was made to point here would send
+// it.
+func rightHost(r *http.Request) error {
+	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && !httpx.Loopback(hostOf(addr.String())) {
+		return nil // it serves other machines, under whatever name
+	}
+	if host := hostOf(r.Host); !httpx.Loopback(host) {
+		return &agentbus.Error{
+			Code: agentbus.CodeForbidden, Message: "the host of this request is not this machine",
+			Explain: &agentbus.Explain{Observed: host, Supported: []string{"127.0.0.1", "[::1]", "localhost"}, Next: "call the admin listener by its address; a proxy before it sets Host to that"},
+		}
+	}
+	return nil
+}
+
+// hostOf returns what stands before the port of a host and port.
+func hostOf(hostport string) string {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil { // there is no port
+		return strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
+	}
+	return host
+}
+
+// identify authenticates a request, by its Authorization header alone: there
+// are no cookies, which a browser would send by itself.
+func (a *API) identify(r *http.Request) (agentbus.Principal, error) {
+	values := r.Header["Authorization"]
+	if len(values) > 1 {
+		return agentbus.Principal{}, &agentbus.Error{
+			Code: agentbus.CodeDuplicateHeader, Message: "Authorization must be sent once",
+			Explain: &agentbus.Explain{Rule: "P2", Next: "send one Authorization header"},
+		}
+	}
+	authorization := agentbus.NewCredential(r.Header.Get("Authorization"))
+	if secret, ok := authorization.Token(); ok && !a.cfg.Token.IsZero() {
+		sent, own := identity.Hash(secret), identity.Hash(a.cfg.Token)
+		if subtle.ConstantTimeCompare(sent[:], own[:]) == 1 {
+			return agentbus.Principal{ID: TokenPrincipal, Role: agentbus.PrincipalAdmin}, nil
+		}
+	}
+	return a.cfg.Identifier.Identify(r.Context(), authorization)
+}
+
+// audit writes down who changed what, or tried to, and what broke. It is a
+// warning, so that it is kept where only warnings are.
+func (a *API) audit(x *request, r *http.Request) {
+	code := agentbus.CodeOf(x.err)
+	broke := x.err != nil && code.Status() >= http.StatusInternalServerError
+	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && !broke {
+		return
+	}
+	_, pattern := a.mux.Handler(r)
+	attrs := []slog.Attr{
+		slog.String("action", pattern), slog.String("object", x.object), slog.String("by", x.who.ID),
+		slog.String("code", string(code)), slog.String("request_id", x.id), slog.String("remote", r.RemoteAddr),
+	}
+	if broke {
+		attrs = append(attrs, slog.Any("error", x.err))
+	}
+	a.log.LogAttrs(r.Context(), slog.LevelWarn, "admin", attrs...)
+}

@@ -1,0 +1,197 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin"
+	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/store/sqlite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	userKey  = "secret-of-user"
+	interKey = "secret-of-inter"
+	adminKey = "secret-of-ops"
+	tokenKey = "secret-of-token"
+)
+
+var began = time.Date(2026, 11, 21, 7, 0, 0, 0, time.UTC)
+
+// A bus is the admin listener over a real store. The calls that are live, and
+// the agents, are made up.
+type bus struct {
+	t     *testing.T
+	url   string
+	api   *admin.API
+	store *sqlite.Store
+	log   *bytes.Buffer // written by one request at a time
+	calls *calls
+}
+
+// calls are a switchboard without a gateway behind it.
+type calls struct {
+	*sqlite.Store
+	mu   sync.Mutex
+	live []agentbus.CallRecord
+}
+
+func (c *calls) Live() []agentbus.CallRecord {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]agentbus.CallRecord(nil), c.live...)
+}
+
+func (c *calls) Stop(ctx context.Context, run agentbus.RunID, by string) (int, error) {
+	n := 0
+	for _, call := range c.Live() {
+		if call.Run == run {
+			n++
+		}
+	}
+	return n, c.StopRun(ctx, run, by, began)
+}
+
+func (c *calls) Void(ctx context.Context, id int64, by string) error {
+	if id == 7 {
+		return &agentbus.Error{Code: agentbus.CodeNotFound, Message: "call 7 has ended, says " + by}
+	}
+	return c.Store.Void(ctx, agentbus.Voiding{ID: id, Attempt: 1, Code: agentbus.CodeOutcomeUnknown, Ended: began})
+}
+
+type directory []admin.Agent
+
+func (d directory) Agents() []admin.Agent { return d }
+
+var agents = directory{
+	{Name: "critic", Kind: "builtin"},
+	{
+		Name: "researcher", Kind: "openai", Model: "gpt-x", Aliases: []string{"r"}, Price: &agentbus.Price{Input: 150_000, Call: 1},
+		URLs: []admin.URL{{URL: "http://127.0.0.1:9/v1", Health: admin.HealthEjected, InFlight: 1, Failures: 5, Ejected: began}},
+	},
+}
+
+var budgets = []agentbus.Budget{
+	{Account: "payer/alice/day/2026-11-21", Limit: 5_000_000, Strict: true},
+	{Account: "payer/bob/day/2026-11-21", Limit: 1, Calls: 3, MaxAge: time.Hour},
+}
+
+// open serves the admin listener until the test ends; change may change its
+// configuration.
+func open(t *testing.T, change func(*admin.Config)) *bus {
+	t.Helper()
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "bus.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(id string, role agentbus.PrincipalRole, secret string) identity.StaticKey {
+		return identity.StaticKey{Principal: agentbus.Principal{ID: id, Role: role, InterAgent: id == "inter"}, Secret: agentbus.NewCredential(secret)}
+	}
+	keys, err := identity.New(identity.Config{Keys: store, Static: []identity.StaticKey{
+		key("user", agentbus.PrincipalUser, userKey), key("inter", agentbus.PrincipalUser, interKey), key("ops", agentbus.PrincipalAdmin, adminKey),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bus{t: t, store: store, log: &bytes.Buffer{}, calls: &calls{Store: store}}
+	c := admin.Config{
+		Identifier: keys, Runs: store, Ledger: store, Keys: store, Calls: b.calls, Agents: agents, Token: agentbus.NewCredential(tokenKey),
+		Budgets: func() []agentbus.Budget { return budgets },
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }),
+		Profile: true,
+		Status:  admin.Status{Version: "1.2.3", Owner: "host/1/2", Config: "agentbus.yaml", Stages: []string{"recover", "proxy"}},
+		Logger:  slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	if change != nil {
+		change(&c)
+	}
+	if b.api, err = admin.New(c); err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(b.api)
+	b.url = srv.URL
+	t.Cleanup(func() {
+		srv.Close()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// An answer is what a request got.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// httpClient keeps no connection and follows no redirect.
+var httpClient = &http.Client{
+	Transport:     &http.Transport{DisableKeepAlives: true},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// request sends a request under a key; "" is none.
+func (b *bus) request(method, path, key, body string, more ...string) answer {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(more); i += 2 {
+		if r.Header.Add(more[i], more[i+1]); more[i] == "Host" {
+			r.Host = more[i+1]
+		}
+	}
+	resp, err := httpClient.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(got)}
+}
+
+// get reads a resource as an admin.
+func (b *bus) get(path string) answer { return b.request(http.MethodGet, path, adminKey, "") }
+
+// into decodes the answer of an admin to a request that must succeed.
+func into[T any](t *testing.T, a answer) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(a.body), &v); err != nil || a.status/100 != 2 {
+		t.Fatalf("%d %s: %v", a.status, a.body, err)
+	}
+	return v
+}
+
+// code returns the code of a problem.
+func (a answer) code() agentbus.Code {
+	var p struct{ Code agentbus.Code }
+	_ = json.Unmarshal([]byte(a.body), &p) // no code is a code too
+	return p.Code
+}

@@ -1,0 +1,93 @@
+package admin
+
+import (
+	"net/http"
+	"net/http/pprof" // its own routes, on the DefaultServeMux, are served by nobody
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
+)
+
+// A handler answers a request, or says why not before it has written anything.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// A route is a line of the table: what is served to whom.
+type route struct {
+	pattern string // method and path, as http.ServeMux reads them
+	roles   []agentbus.PrincipalRole
+	handle  handler
+}
+
+// operators are who may use the admin listener.
+var operators = []agentbus.PrincipalRole{agentbus.PrincipalAdmin}
+
+// table returns every route of the listener.
+func (a *API) table() []route {
+	routes := []route{
+		{"GET /admin/v1/runs", operators, a.listRuns},
+		{"GET /admin/v1/runs/{run}", operators, a.showRun},
+		{"GET /admin/v1/runs/{run}/calls", operators, a.listCalls},
+		{"GET /admin/v1/runs/{run}/executions", operators, a.listExecutions},
+		{"POST /admin/v1/runs/{run}/stop", operators, a.stopRun},
+		{"GET /admin/v1/executions/{id}/turns", operators, a.listTurns},
+		{"GET /admin/v1/executions/{id}/events", operators, a.listEvents},
+		{"GET /admin/v1/calls/live", operators, a.listLive},
+		{"GET /admin/v1/calls/unfinished", operators, a.listUnfinished},
+		{"POST /admin/v1/calls/{id}/void", operators, a.voidCall},
+		{"GET /admin/v1/agents", operators, a.listAgents},
+		{"GET /admin/v1/agents/{name}", operators, a.showAgent},
+		{"GET /admin/v1/keys", operators, a.listKeys},
+		{"POST /admin/v1/keys", operators, a.createKey},
+		{"DELETE /admin/v1/keys/{handle}", operators, a.revokeKey},
+		{"GET /admin/v1/budgets", operators, a.listBudgets},
+		{"GET /admin/v1/ledger/balances", operators, a.listBalances},
+		{"GET /admin/v1/ledger/entries", operators, a.listEntries},
+		{"GET /admin/v1/ledger/export", operators, a.exportEntries},
+		{"POST /admin/v1/ledger/verify", operators, a.verifyLedger},
+		{"GET /admin/v1/status", operators, a.showStatus},
+		{"GET /openapi.json", operators, showDocument},
+	}
+	if a.cfg.Metrics != nil {
+		routes = append(routes, route{"GET /metrics", operators, plain(a.cfg.Metrics)})
+	}
+	if a.cfg.Profile {
+		routes = append(routes,
+			route{"GET /debug/pprof/", operators, plain(http.HandlerFunc(pprof.Index))},
+			route{"GET /debug/pprof/cmdline", operators, plain(http.HandlerFunc(pprof.Cmdline))},
+			route{"GET /debug/pprof/profile", operators, plain(http.HandlerFunc(pprof.Profile))},
+			route{"GET /debug/pprof/symbol", operators, plain(http.HandlerFunc(pprof.Symbol))},
+			route{"GET /debug/pprof/trace", operators, plain(http.HandlerFunc(pprof.Trace))},
+		)
+	}
+	return routes
+}
+
+// plain is a handler of net/http, which writes its own errors.
+func plain(h http.Handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		h.ServeHTTP(w, r)
+		return nil
+	}
+}
+
+// answer runs h, and writes the error it returns.
+func answer(w http.ResponseWriter, r *http.Request, h handler) {
+	if err := h(w, r); err != nil {
+		requestOf(r).fail(w, err)
+	}
+}
+
+// notFound says that there is nothing here under this name.
+func notFound(what, next string) error {
+	return &agentbus.Error{Code: agentbus.CodeNotFound, Message: "there is no " + what, Explain: &agentbus.Explain{Next: next}}
+}
+
+func invalid(message, next string) error {
+	return &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: message, Explain: &agentbus.Explain{Next: next}}
+}
+
+// fail writes err, and keeps its code for the audit.
+func (x *request) fail(w http.ResponseWriter, err error) {
+	x.err = err
+	httpx.WriteProblem(w, err)
+}

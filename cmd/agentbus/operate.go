@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
+	"github.com/agentbus/agentbus/server/config"
+)
+
+// operating are the flags of verbs that act on a running bus.
+type operating struct {
+	Server string `placeholder:"URL" help:"Admin listener of the bus, such as http://127.0.0.1:8081; else AGENTBUS_URL, else that of the configuration. AGENTBUS_TOKEN is the key of an admin."`
+}
+
+// named returns the URL that the command line or the environment names; "" when
+// neither does.
+func (o operating) named(a *app) string {
+	if o.Server != "" {
+		return o.Server
+	}
+	v, _ := a.env("AGENTBUS_URL")
+	return v
+}
+
+const (
+	operatorTimeout = 30 * time.Second
+	maxAnswer       = 64 << 20 // bytes
+)
+
+// An operator speaks to the admin listener of a running bus, as an admin.
+type operator struct {
+	url           string // without a slash at its end
+	authorization agentbus.Credential
+	http          *http.Client
+}
+
+// operator returns the operator of the bus that o means.
+func (a *app) operator(o operating) (*operator, error) {
+	op := &operator{url: strings.TrimSuffix(o.named(a), "/"), authorization: a.token(), http: &http.Client{
+		Timeout: operatorTimeout, Transport: &http.Transport{DisableKeepAlives: true}, // no proxy from the environment
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would get the key
+	}}
+	if op.url == "" {
+		c, err := a.load()
+		if err != nil {
+			return nil, err
+		}
+		if op.url = adminURL(c); op.url == "" {
+			return nil, &failure{exit: exitUsage, what: "this configuration has no admin listener", next: "set admin.listen and start the bus again, or name that of another bus with --server or AGENTBUS_URL"}
+		}
+		if op.authorization.IsZero() && !c.Admin.Token.IsZero() {
+			op.authorization = bearer(c.Admin.Token)
+		}
+	}
+	u, err := url.Parse(op.url)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, &failure{exit: exitUsage, what: "this is not the URL of an admin listener", next: "write it as http://127.0.0.1:8081"}
+	}
+	if op.authorization.IsZero() {
+		return nil, &failure{exit: exitUsage, what: "there is no key to operate the bus with", next: "set AGENTBUS_TOKEN to the key of an admin; agentbus keys create NAME --role admin makes one"}
+	}
+	return op, nil
+}
+
+// adminURL returns where the admin listener of a configuration is reached from
+// this machine; "" when there is none.
+func adminURL(c *config.Config) string {
+	host, port, err := net.SplitHostPort(c.Admin.Listen)
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// do sends a request for path, which is below /admin/v1, and reads its answer
+// into out.
+func (o *operator) do(ctx context.Context, method, path string, out any) error {
+	r, err := http.NewRequestWithContext(ctx, method, o.url+"/admin/v1"+path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", o.authorization.Reveal()) //nolint:forbidigo // a request is written
+	r.Header.Set("Accept", "application/json")
+	resp, err := o.http.Do(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return &failure{exit: exitFailed, what: "no bus answers at " + o.url, why: unreachable(err), next: "start it with agentbus serve, or name its admin listener with --server or AGENTBUS_URL"}
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return &failure{exit: exitFailed, what: "the answer of " + o.url + " broke off", why: cause(err), next: "try again"}
+	}
+	return o.read(resp, body, out)
+}
+
+// read reads an answer, or the problem that it tells.
+func (o *operator) read(resp *http.Response, body []byte, out any) error {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // none is another kind
+	if kind == "application/problem+json" {
+		var p httpx.Problem
+		if json.Unmarshal(body, &p) == nil && p.Code != "" {
+			e := &agentbus.Error{Code: p.Code, Message: harmless(p.Detail), Explain: p.Explain}
+			if p.Code == agentbus.CodeUnauthenticated || p.Code == agentbus.CodeForbidden {
+				e.Explain = &agentbus.Explain{Next: "set AGENTBUS_TOKEN to the key of an admin; agentbus keys create NAME --role admin makes one"}
+			}
+			return e
+		}
+	}
+	if kind == "application/json" && resp.StatusCode/100 == 2 && json.NewDecoder(bytes.NewReader(body)).Decode(out) == nil {
+		return nil
+	}
+	return &failure{exit: exitFailed, what: "what answers at " + o.url + " is not the admin listener of a bus", why: "it said " + resp.Status, next: "name the address that agentbus serve prints for its admin API; the public surface has another"}
+}
+
+// unreachable returns why nobody answered, without the URL that the message
+// names already.
+func unreachable(err error) string {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	return cause(err)
+}

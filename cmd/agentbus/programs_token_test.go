@@ -1,0 +1,157 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// B2, P19: the token of a turn makes calls of that turn, on the origin's bill,
+// and nothing else; it cannot be forwarded, it never travels on, and it is worth
+// nothing once the turn is over.
+func TestTokenOfATurn(t *testing.T) {
+	t.Parallel()
+	seen := make(chan http.Header, 16)
+	upstream := newAgent(t, "upstream", 0)
+	watch := upstream.Config.Handler
+	upstream.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen <- r.Header.Clone()
+		watch.ServeHTTP(w, r)
+	})
+	path, env := scripted(t, "keys: [{id: relay, secret_env: RELAY, inter_agent: true}, {id: alice, secret_env: ALICE, agents: [holder, net, own]}]\n", map[string]string{
+		"holder": "\nenv >$log/env.new; mv $log/env.new $log/env; while [ ! -e $log/go ]; do sleep 0.02; done\n",
+		"other":  "\ncat\n",
+	})
+	rewrite(t, path, "keys: [{id: alice, secret_env: ALICE}, {id: bob, secret_env: BOB}]\n", "")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, path, string(text)+"  net: {kind: openai, url: '"+upstream.URL+"/v1'}\n  own: {kind: openai, url: '"+upstream.URL+"/v1', auth: passthrough}\n")
+	env["RELAY"] = "relay-secret"
+	dir := scriptsOf(t, path)
+	b := serving(t, path, env)
+	held := make(chan http.Header, 1)
+	go func() {
+		_, h, _, _ := post(t.Context(), b.url, "alice-secret", `{"model":"holder","messages":[{"role":"user","content":"hello"}]}`, nil)
+		held <- h
+	}()
+	within(t, time.Minute, "the program runs", func() bool { _, err := os.Stat(filepath.Join(dir, "env")); return err == nil })
+	vars := map[string]string{}
+	for _, line := range linesOf(t, filepath.Join(dir, "env")) {
+		name, value, _ := strings.Cut(line, "=")
+		vars[name] = value
+		if strings.Contains(value, "secret") || strings.Contains(value, "canary") {
+			t.Errorf("the program sees %q", line)
+		}
+	}
+	token, run, turn := vars["AGENTBUS_TOKEN"], vars["AGENTBUS_RUN_ID"], vars["AGENTBUS_TURN_ID"]
+	headers := func(kv ...string) http.Header {
+		h := http.Header{}
+		for i := 0; i < len(kv); i += 2 {
+			h.Set(kv[i], kv[i+1])
+		}
+		return h
+	}
+	below := []string{agentbus.HeaderRunID, run, agentbus.HeaderParentTurnID, turn, agentbus.HeaderForwardedDepth, "2"}
+	for name, tt := range map[string]struct {
+		key, agent string
+		header     http.Header
+		status     int
+		auth       string // what an agent on the network is sent as its Authorization
+	}{
+		"its own lineage":           {token, "net", headers(below...), 200, ""},
+		"no lineage":                {token, "net", nil, 200, ""},
+		"with another's credential": {token, "net", headers(append(below, agentbus.HeaderForwardedAuthorization, "Bearer relay-secret")...), 200, ""},
+		"to who gets it passed":     {token, "own", headers(below...), 200, "Bearer alice-secret"},
+		"beside the origin's list":  {token, "other", headers(below...), 403, ""},
+		"another run":               {token, "net", headers(agentbus.HeaderRunID, "r2", agentbus.HeaderParentTurnID, turn, agentbus.HeaderForwardedDepth, "2"), 400, ""},
+		"no parent":                 {token, "net", headers(agentbus.HeaderRunID, run, agentbus.HeaderForwardedDepth, "2"), 400, ""},
+		"as deep as its turn":       {token, "net", headers(agentbus.HeaderRunID, run, agentbus.HeaderParentTurnID, turn, agentbus.HeaderForwardedDepth, "1"), 400, ""},
+		"forwarded by a relay":      {"relay-secret", "net", headers(agentbus.HeaderForwardedAuthorization, "Bearer "+token), 401, ""},
+	} {
+		status, h, body, err := post(t.Context(), b.url, tt.key, `{"model":"`+tt.agent+`","messages":[{"role":"user","content":"`+name+`"}]}`, tt.header)
+		if err != nil || status != tt.status {
+			t.Errorf("%s: status %d, want %d: %v: %s", name, status, tt.status, err, body)
+		}
+		if tt.status != 200 {
+			continue
+		}
+		if got := <-seen; got.Get(agentbus.HeaderForwardedAuthorization) != "Bearer alice-secret" || got.Get("Authorization") != tt.auth ||
+			got.Get(agentbus.HeaderParentTurnID) != turn || got.Get(agentbus.HeaderRunID) != run || got.Get(agentbus.HeaderForwardedDepth) != "3" || h.Get("X-Tangle-Runid") != run {
+			t.Errorf("%s: the agent was sent %v", name, got)
+		}
+	}
+	save(t, filepath.Join(dir, "go"), "")
+	<-held
+	if status, _, body, err := post(t.Context(), b.url, token, `{"model":"net","messages":[{"role":"user","content":"late"}]}`, nil); status != 401 {
+		t.Errorf("after the turn: status %d: %v: %s", status, err, body)
+	}
+	calls, err := opened(t, path, env).Calls(t.Context(), agentbus.RunID(run))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range calls {
+		if calls[i].Payer != "alice" {
+			t.Errorf("billed to %s: %+v", calls[i].Payer, calls[i])
+		}
+	}
+	if len(calls) != 8 { // the turn, four calls, and the three refusals that name its run
+		t.Errorf("%d calls on the run", len(calls))
+	}
+}
+
+// B2, G20: agentbus call, outside of a program and with what its environment
+// can be wrong about.
+func TestCall(t *testing.T) {
+	t.Parallel()
+	path, env := scripted(t, "limits: {max_depth: 4}\n", map[string]string{
+		"say": "\necho x >>$log/started; printf 'you said: '; cat\n", "fail": "\necho oops >&2; exit 1\n",
+	})
+	dir := scriptsOf(t, path)
+	b := serving(t, path, env)
+	for name, tt := range map[string]struct {
+		env          []string
+		args         []string
+		code         int
+		stdout, says string
+	}{
+		"an origin":        {nil, []string{"say", "hello"}, 0, "you said: hello", ""},
+		"looks like flags": {nil, []string{"say", "--", "--json"}, 0, "you said: --json", ""},
+		"no agent":         {nil, []string{"nobody", "hello"}, 2, "", "nobody"},
+		"fails":            {nil, []string{"fail", "hello"}, 5, "", "it said: oops"},
+		"no bus":           {[]string{"AGENTBUS_URL="}, []string{"say", "hello"}, 2, "", "there is no bus to call"},
+		"no URL":           {[]string{"AGENTBUS_URL=x"}, []string{"say", "hello"}, 2, "", "no URL"},
+		"not this key":     {[]string{"AGENTBUS_TOKEN=another"}, []string{"say", "hello"}, 3, "", "not known"},
+		"deep":             {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=2"}, []string{"say", "hello"}, 0, "you said: hello", ""},
+		"too deep": { // refused before anything is sent: nobody listens there
+			[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=3", "AGENTBUS_URL=http://127.0.0.1:1"},
+			[]string{"say", "hello"}, 3, "", "depth 4 reaches the limit of 4",
+		},
+		"a lower limit": {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=1", "AGENTBUS_MAX_DEPTH=2", "AGENTBUS_URL=http://127.0.0.1:1"}, []string{"say", "x"}, 3, "", "limit of 2"},
+		"no depth":      {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=-1"}, []string{"say", "hello"}, 2, "", "AGENTBUS_DEPTH"},
+		"no limit":      {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_MAX_DEPTH=lots"}, []string{"say", "hello"}, 2, "", "AGENTBUS_MAX_DEPTH"},
+	} {
+		code, stdout, stderr := program(t, dir, append([]string{"AGENTBUS_URL=" + b.url, "AGENTBUS_TOKEN=alice-secret"}, tt.env...), append([]string{"call"}, tt.args...)...)
+		if code != tt.code || stdout != tt.stdout || !strings.Contains(stderr, tt.says) {
+			t.Errorf("%s: %d, %q, %q, want %d, %q and %q", name, code, stdout, stderr, tt.code, tt.stdout, tt.says)
+		}
+	}
+	before := len(linesOf(t, filepath.Join(dir, "started")))
+	for range 2 { // the same key: one execution
+		code, stdout, stderr := program(t, dir, []string{"AGENTBUS_URL=" + b.url, "AGENTBUS_TOKEN=alice-secret"}, "call", "--json", "--key", "k", "say", "hi")
+		var reply agentbus.Reply
+		if err := json.Unmarshal([]byte(stdout), &reply); err != nil || code != 0 || reply.Text != "you said: hi" {
+			t.Errorf("%d, %q, %q", code, stdout, stderr)
+		}
+	}
+	if got := len(linesOf(t, filepath.Join(dir, "started"))) - before; got != 1 {
+		t.Errorf("two calls with one key were %d executions", got)
+	}
+}

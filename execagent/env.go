@@ -1,0 +1,66 @@
+package execagent
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agentbus/agentbus"
+)
+
+// The variables that every program has (B2).
+const (
+	EnvURL           = "AGENTBUS_URL"   // where the bus is; not set while it listens nowhere
+	EnvToken         = "AGENTBUS_TOKEN" //nolint:gosec // a name: what it calls the bus with, until its turn ends
+	EnvRunID         = "AGENTBUS_RUN_ID"
+	EnvTurnID        = "AGENTBUS_TURN_ID"   // of the turn it serves: the parent of its calls
+	EnvDepth         = "AGENTBUS_DEPTH"     // of the turn it serves
+	EnvMaxDepth      = "AGENTBUS_MAX_DEPTH" // the depth at which the bus refuses
+	EnvRootContext   = "AGENTBUS_ROOT_CONTEXT_ID"
+	EnvParentContext = "AGENTBUS_PARENT_CONTEXT_ID"
+	EnvTraceParent   = "TRACEPARENT"
+)
+
+// defaultEnv are the variables of the bus that a program cannot well do
+// without. None of them holds a secret.
+var defaultEnv = []string{"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
+
+// DefaultEnv returns the names of the variables of the bus that a program sees
+// without being named, sorted.
+func DefaultEnv() []string { return slices.Clone(defaultEnv) }
+
+// Reserved reports whether only the bus sets that variable of a program.
+func Reserved(name string) bool {
+	return strings.HasPrefix(name, "AGENTBUS_") || name == EnvTraceParent
+}
+
+// environment is all that a program sees of the bus's environment, and of its
+// turn: nothing that is not named (B2).
+func (a *Agent) environment(l agentbus.Lineage, token agentbus.Credential) []string {
+	var env []string
+	for _, name := range slices.Concat(defaultEnv, a.config.Env) {
+		if v, ok := a.config.Lookup(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	set := func(name, value string) { env = append(env, name+"="+value) }
+	if url := a.config.URL(); url != "" {
+		set(EnvURL, url)
+	}
+	set(EnvToken, token.Reveal()) //nolint:forbidigo // the program's own, for its turn (B2)
+	set(EnvRunID, string(l.Run))
+	set(EnvTurnID, string(l.Turn))
+	set(EnvDepth, strconv.Itoa(l.Depth))
+	set(EnvMaxDepth, strconv.Itoa(a.config.MaxDepth))
+	root := cmp.Or(l.RootContext, string(l.Run)) // K3: without one, the run is the conversation
+	set(EnvRootContext, root)
+	set(EnvParentContext, root)
+	if l.TraceParent != "" {
+		set(EnvTraceParent, l.TraceParent)
+	}
+	if name := a.config.ForwardAuthorizationEnv; name != "" && !l.Auth.IsZero() {
+		set(name, l.Auth.Reveal()) //nolint:forbidigo // handed to a program by configuration (P19)
+	}
+	return env
+}

@@ -1,0 +1,4 @@
+package execagent
+
+// Fields say where a JSON line holds what.
+type Fields struct{}

@@ -1,0 +1,126 @@
+package execagent
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The descriptors of a supervisor beside the three of every process.
+const (
+	lifelineFD = 3 // read: it ends when the program shall, or when the bus is gone
+	reportFD   = 4 // written: how the program ended
+)
+
+// A process is a program that runs below its supervisor.
+type process struct {
+	cmd      *exec.Cmd // of the supervisor
+	stdin    *os.File
+	stdout   *os.File
+	report   *os.File
+	stderr   tail
+	written  sync.WaitGroup
+	lifeline *os.File
+	once     sync.Once // closes lifeline
+}
+
+// start starts a program.
+func (a *Agent) start(args, env []string, dir string) (p *process, err error) {
+	var theirs, ours []*os.File
+	defer func() {
+		if err != nil {
+			theirs = append(theirs, ours...)
+		}
+		for _, f := range theirs {
+			_ = f.Close()
+		}
+	}()
+	pipe := func(theyRead bool) *os.File {
+		if err != nil {
+			return nil
+		}
+		var r, w *os.File
+		if r, w, err = os.Pipe(); err != nil {
+			return nil
+		}
+		if !theyRead {
+			r, w = w, r
+		}
+		theirs, ours = append(theirs, r), append(ours, w)
+		return w
+	}
+	p = &process{stdin: pipe(true), stdout: pipe(false), lifeline: pipe(true), report: pipe(false)}
+	if err != nil {
+		return nil, err
+	}
+	s := a.config.Supervisor
+	p.cmd = exec.Command(s[0], append(append(s[1:len(s):len(s)], //nolint:noctx // it is ended by its lifeline
+		strconv.FormatInt(a.config.KillAfter.Milliseconds(), 10), strconv.FormatInt(a.config.MaxMemory, 10)), args...)...)
+	p.cmd.Env, p.cmd.Dir, p.cmd.SysProcAttr = env, dir, apart()
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1], &p.stderr
+	p.cmd.ExtraFiles = theirs[2:]
+	p.cmd.WaitDelay = 5 * time.Second // for a standard error that somebody else still holds
+	if err = p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// write writes the program's input and ends it. A program need not read it.
+func (p *process) write(s string) {
+	p.written.Go(func() { // wait waits for it
+		_, _ = io.WriteString(p.stdin, s)
+		_ = p.stdin.Close()
+	})
+}
+
+// Read reads what the program writes.
+func (p *process) Read(b []byte) (int, error) { return p.stdout.Read(b) }
+
+// stop ends the program and all that it started: SIGTERM, then SIGKILL. It does
+// not wait.
+func (p *process) stop() { p.once.Do(func() { _ = p.lifeline.Close() }) }
+
+// wait waits until nothing of the program is left, and tells how it ended. A
+// program whose output is not at its end must have been stopped.
+func (p *process) wait() (ended end, stderr string) {
+	report, _ := io.ReadAll(io.LimitReader(p.report, 4096))
+	_ = p.cmd.Wait() // the report tells
+	p.stop()
+	_ = p.stdin.SetWriteDeadline(time.Now()) // nobody reads it any more
+	p.written.Wait()
+	for _, f := range []*os.File{p.stdin, p.stdout, p.report} {
+		_ = f.Close()
+	}
+	return parseEnd(string(report)), p.stderr.String()
+}
+
+// An end is how a program ended, as its supervisor reports it: "exit 0", "exit"
+// and another status, "signal" and its name, "start" and why it could not be
+// started, or "" when the supervisor was killed itself.
+type end struct{ how, what string }
+
+func parseEnd(s string) (e end) {
+	e.how, e.what, _ = strings.Cut(strings.TrimSpace(s), " ")
+	return e
+}
+
+func (e end) ok() bool { return e == end{"exit", "0"} }
+
+// String completes "the program …".
+func (e end) String() string {
+	switch e.how {
+	case "exit":
+		return "ended with status " + e.what
+	case "signal":
+		return "was ended by a signal: " + e.what
+	case "start":
+		return "could not be started: " + e.what
+	}
+	return fmt.Sprintf("ended, and nobody knows how%s", e.what)
+}

@@ -1,0 +1,68 @@
+package gateway_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentbus/agentbus/gateway"
+	"github.com/agentbus/agentbus/internal/openapi"
+)
+
+var registered = regexp.MustCompile(`g\.mux\.Handle(?:Func)?\("([A-Z]+ /[^"]*)"`)
+
+// Every route is in the document, and the document names nothing else but the
+// agents' own APIs.
+func TestDocumentNamesEveryRoute(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served []string
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range registered.FindAllStringSubmatch(string(src), -1) {
+			served = append(served, strings.ReplaceAll(m[1], "...}", "}"))
+		}
+	}
+	slices.Sort(served)
+	documented := slices.DeleteFunc(openapi.Read(t, "openapi.json").Operations(t), func(op string) bool { return strings.HasSuffix(op, " /agents/{name}/{path}") })
+	if diff := cmp.Diff(served, documented); diff != "" {
+		t.Errorf("routes (-served +documented):\n%s", diff)
+	}
+}
+
+// What each route answers is what the document says.
+func TestAnswersAreAsDocumented(t *testing.T) {
+	t.Parallel()
+	d, b := openapi.Read(t, "openapi.json"), newBus(t, func(c *gateway.Config) { c.Version = "1" }, newAgent(t, "critic", nil))
+	check := func(method, pattern string, got answer, status int) {
+		t.Helper()
+		if got.status != status {
+			t.Errorf("%s %s: %v, want %d", method, pattern, got, status)
+		}
+		d.Check(t, method, pattern, openapi.Answer{Status: got.status, ContentType: got.header.Get("Content-Type"), Body: got.body})
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/version", "/openapi.json", "/v1/models"} {
+		check(http.MethodGet, path, b.send(http.MethodGet, path, "", asAlice), http.StatusOK)
+	}
+	check(http.MethodGet, "/v1/models/{id}", b.send(http.MethodGet, "/v1/models/agent/critic", "", asAlice), http.StatusOK)
+	check(http.MethodGet, "/v1/models/{id}", b.send(http.MethodGet, "/v1/models/nobody", "", asAlice), http.StatusNotFound)
+	check(http.MethodGet, "/v1/models", b.send(http.MethodGet, "/v1/models", ""), http.StatusUnauthorized)
+	check(http.MethodPost, "/v1/chat/completions", b.call("critic"), http.StatusOK)
+	check(http.MethodPost, "/v1/chat/completions", b.stream("critic"), http.StatusOK)
+	check(http.MethodPost, "/v1/chat/completions", b.call("critic", "x-tangle-forwarded-depth: 4", "x-tangle-runid: r", "x-tangle-turnid: r.t0.x"), http.StatusTooManyRequests)
+	check(http.MethodPost, "/v1/responses", b.send(http.MethodPost, "/v1/responses", "{", asAlice), http.StatusBadRequest)
+	check(http.MethodPost, "/agents/{name}/{path}", b.send(http.MethodPost, "/agents/critic/chat/completions", ask("critic"), asAlice), http.StatusOK)
+	check(http.MethodGet, "/agents/{name}/{path}", b.send(http.MethodGet, "/agents/nobody/x", "", asAlice), http.StatusNotFound)
+}

@@ -1,0 +1,165 @@
+package server_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/server"
+	"github.com/agentbus/agentbus/server/config"
+)
+
+// buildAt builds a bus over the store at path, with keys of its own, for a test that
+// closes it.
+func buildAt(t *testing.T, path, yaml string, keys ...identity.StaticKey) *server.Server {
+	t.Helper()
+	c, _, err := config.Parse("test", []byte(fmt.Sprintf("store: {url: %q}\n", "sqlite:"+path)+yaml), config.Source{Env: func(string) (string, bool) { return "", false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(t.Context(), server.Config{Config: c, Version: "test", Keys: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// askAs calls an agent of s with a key and returns the status and the body.
+func askAs(t *testing.T, s *server.Server, key, agent string, run agentbus.RunID) (int, string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"`+agent+`","messages":[{"role":"user","content":"hello"}]}`))
+	r.Header.Set("Authorization", "Bearer "+key)
+	if run != "" {
+		r.Header.Set("x-tangle-runid", string(run))
+		r.Header.Set("x-tangle-turnid", string(run.Turn(0, agentbus.Speaker(agent))))
+	}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// newSilent starts an agent that never answers, and tells when it is called.
+func newSilent(t *testing.T) (url string, called chan struct{}) {
+	t.Helper()
+	called = make(chan struct{}, 8)
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or the server does not see the caller leave
+		called <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL, called
+}
+
+// TestStop: G14, a stopped run stays stopped: its drivers here halt at once, its
+// calls are voided and refused, and a bus that opens the store later knows it.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	slow, called := newSilent(t)
+	yaml := fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1")
+	path := filepath.Join(t.TempDir(), "bus.db")
+	s := buildAt(t, path, yaml)
+	run := agentbus.NewRunID()
+	halted := make(chan agentbus.Halt, 1)
+	go func() {
+		for e, err := range s.Converse(t.Context(), server.Start{Conversation: "outer", Seed: "go", Run: run}, nil) {
+			if err != nil {
+				t.Error(err)
+			}
+			if e.Result != nil {
+				halted <- e.Result.Halt
+			}
+		}
+		close(halted)
+	}()
+	<-called
+	if live := s.Live(); len(live) != 1 || live[0].Run != run || live[0].Agent != "a" {
+		t.Errorf("live: %+v", live)
+	}
+	if n, err := s.Stop(t.Context(), run, "ops"); n != 1 || err != nil {
+		t.Errorf("stopped %d calls, %v", n, err)
+	}
+	if h := <-halted; h.Kind != agentbus.HaltParticipantError || h.Error == nil || h.Error.Code != agentbus.CodeRunStopped {
+		t.Errorf("the driver halted with %+v", h)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = buildAt(t, path, yaml)
+	defer func() { _ = s.Close() }()
+	noKey := func(string) agentbus.Credential { return agentbus.Credential{} }
+	for e, err := range s.Converse(t.Context(), server.Start{Run: run, Resume: true}, noKey) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Result != nil && (e.Result.Halt.Error == nil || e.Result.Halt.Error.Code != agentbus.CodeRunStopped) {
+			t.Errorf("resumed, it halted with %+v", e.Result.Halt)
+		}
+	}
+	if n := len(called); n != 0 {
+		t.Errorf("an agent was called %d times for a stopped run", n)
+	}
+}
+
+// TestStopNested: G14, also a run whose driver is itself an agent that is called.
+func TestStopNested(t *testing.T) {
+	t.Parallel()
+	slow, called := newSilent(t)
+	s := buildAt(t, filepath.Join(t.TempDir(), "bus.db"), fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1"),
+		identity.StaticKey{Principal: agentbus.Principal{ID: "alice"}, Secret: user})
+	defer func() { _ = s.Close() }()
+	type got struct {
+		status int
+		body   string
+	}
+	done := make(chan got, 1)
+	go func() { status, body := askAs(t, s, "user-secret", "inner", "r"); done <- got{status, body} }()
+	<-called
+	if n, err := s.Stop(t.Context(), "r", "ops"); n != 2 || err != nil {
+		t.Errorf("stopped %d calls, %v", n, err)
+	}
+	if g := <-done; g.status != http.StatusForbidden || !strings.Contains(g.body, `"run_stopped"`) {
+		t.Errorf("its caller reads %+v", g)
+	}
+	calls, err := s.Store().Calls(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range calls {
+		if c.State != agentbus.CallVoided || c.Code != agentbus.CodeRunStopped || c.Cost != 0 {
+			t.Errorf("recorded as %+v", c)
+		}
+	}
+	if len(calls) != 2 {
+		t.Errorf("%d calls, want 2", len(calls))
+	}
+}
+
+// TestDeclaredAgents: G6, whom a declared conversation talks to is the operator's
+// word: a caller that may call the conversation reaches them through it, and not
+// by itself.
+func TestDeclaredAgents(t *testing.T) {
+	t.Parallel()
+	a, b := newAgent(t, "a"), newAgent(t, "b")
+	s := buildAt(t, filepath.Join(t.TempDir(), "bus.db"), fmt.Sprintf(twoAgents, a.URL+"/v1", b.URL+"/v1"), identity.StaticKey{
+		Principal: agentbus.Principal{ID: "alice", Grants: &agentbus.Grants{Agents: []string{"inner"}}}, Secret: user,
+	})
+	defer func() { _ = s.Close() }()
+	if status, body := askAs(t, s, "user-secret", "a", ""); status != http.StatusForbidden {
+		t.Errorf("by itself: %d %s", status, body)
+	}
+	if status, body := askAs(t, s, "user-secret", "inner", "r"); status != http.StatusOK {
+		t.Errorf("through the conversation: %d %s", status, body)
+	}
+	if diff := cmp.Diff([]row{{"inner", 0, "alice", 0}, {"a", 2, "alice", 10_000}, {"b", 2, "alice", 20_000}}, rows(t, s, "r")); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
