@@ -428,7 +428,7 @@ func TestFanOutFromAnyCut(t *testing.T) {
 			return fans(join, append(all, "synth", g.agent(t))...)
 		}
 		whole := newGateway()
-		want, err := ran(context.Background(), build(whole), conversation.Options{Run: "r", Seed: "s"})
+		want, err := conversation.Run(context.Background(), build(whole), conversation.Options{Run: "r", Seed: "s"})
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -438,13 +438,13 @@ func TestFanOutFromAnyCut(t *testing.T) {
 		for _, at := range rapid.SliceOfN(rapid.IntRange(1, 2*width+3), 0, 4).Draw(rt, "cuts") {
 			j := &crashing{recorder: m, at: at, after: rapid.Bool().Draw(rt, "after")}
 			o.Journal, o.Runs = j, j
-			_, _ = ran(context.Background(), c, o)
+			_, _ = conversation.Run(context.Background(), c, o)
 			for _, id := range j.done {
 				g.closed[id] = true
 			}
 		}
 		o.Journal, o.Runs = m, m
-		got, err := ran(context.Background(), c, o)
+		got, err := conversation.Run(context.Background(), c, o)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -60,23 +60,21 @@ func (h *rehearsal) state(id agentbus.TurnID) agentbus.TurnState {
 	return states[h.record.Events[at].Type]
 }
 
-// await waits until a turn is to be answered. Of turns side by side those that
-// failed go first: they did before the join was met, which the others meet. A
+// await waits until a turn is to be answered. Turns side by side go in
+// an order that comes to the same result: see precedes. A
 // turn that has no result in this drive waits until the drive is ended: by
 // itself, or, when there are no more results, from outside.
 func (h *rehearsal) await(ctx context.Context, id agentbus.TurnID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.waits++
-	defer func() { h.waits-- }()
 	for ctx.Err() == nil && h.diverged == nil {
 		state := h.state(id)
-		if state == agentbus.TurnFailed || state != "" && !h.fails() {
+		if state != "" && !h.precedes(state) {
 			h.asked++
 			h.spend()
 			return true
 		}
-		if h.waits >= len(h.begun) { // nobody is about to have a result
+		if h.idle() {
 			h.stuck(id)
 			h.move()
 		}
@@ -91,11 +89,30 @@ func (h *rehearsal) await(ctx context.Context, id agentbus.TurnID) bool {
 	return false
 }
 
-// fails reports whether a turn that is pending has failed.
-func (h *rehearsal) fails() bool {
+// idle reports whether no pending turn has a result.
+func (h *rehearsal) idle() bool {
 	for id := range h.begun {
-		if h.state(id) == agentbus.TurnFailed {
-			return true
+		if h.state(id) != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// precedes reports whether a pending turn comes before one of a state: what
+// failed, then what was cancelled as far as it came, then what was done.
+func (h *rehearsal) precedes(state agentbus.TurnState) bool {
+	for id := range h.begun {
+		switch h.state(id) {
+		case agentbus.TurnFailed:
+			if state != agentbus.TurnFailed {
+				return true
+			}
+		case agentbus.TurnCancelled:
+			if state == agentbus.TurnDone && !h.heard[id] {
+				return true
+			}
+		case agentbus.TurnDone, agentbus.TurnPending:
 		}
 	}
 	return false
@@ -103,6 +120,10 @@ func (h *rehearsal) fails() bool {
 
 // linger waits for a turn that was cancelled to be cancelled again.
 func (h *rehearsal) linger(ctx context.Context, id agentbus.TurnID) error {
+	h.mu.Lock()
+	h.heard[id] = true
+	h.move()
+	h.mu.Unlock()
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
@@ -115,7 +136,7 @@ func (h *rehearsal) linger(ctx context.Context, id agentbus.TurnID) error {
 	return context.Cause(ctx)
 }
 
-// stuck ends a drive in which every pending turn waits.
+// stuck ends a drive in which no pending turn has a result.
 func (h *rehearsal) stuck(id agentbus.TurnID) {
 	cause, ended := h.outside()
 	if len(h.due) == 0 && ended {
@@ -171,7 +192,9 @@ func (h *rehearsal) said(id agentbus.TurnID) (chunks []agentbus.Chunk, state age
 		}
 		r := &t.Reply
 		chunks = append(chunks, agentbus.Chunk{Text: r.Text, Reasoning: r.Reasoning, Usage: &r.Usage, Model: r.Model, Finish: r.Finish, Replayed: r.Replayed})
-	case agentbus.TurnCancelled, agentbus.TurnPending:
+	case agentbus.TurnCancelled:
+		chunks = append(chunks, agentbus.Chunk{}) // when this is taken, the driver has heard the others
+	case agentbus.TurnPending:
 	}
 	return chunks, state, nil
 }

@@ -35,7 +35,8 @@ type rehearsal struct {
 	asked   int                               // how many of the results were given
 	results int                               // how many there are in this drive
 	held    []agentbus.Event                  // made again, and held back
-	waits   int                               // backends that wait for their turn's result to come next
+	heard   map[agentbus.TurnID]bool          // cancelled turns that have said all they did
+	skipped bool                              // a turn was finished that was left pending
 	moved   chan struct{}                     // closed when something changes that they wait for
 
 	diverged *Divergence
@@ -77,8 +78,8 @@ func isResult(e *agentbus.Event) bool { return states[e.Type] != "" }
 // enter begins a drive.
 func (h *rehearsal) enter(end int, cancel context.CancelCauseFunc) {
 	h.end, h.cancel, h.halt = end, cancel, nil
-	h.begun, h.waits, h.asked, h.held = map[agentbus.TurnID]agentbus.Turn{}, 0, 0, nil
-	h.due = map[agentbus.TurnID]int{}
+	h.begun, h.asked, h.held = map[agentbus.TurnID]agentbus.Turn{}, 0, nil
+	h.due, h.heard, h.skipped = map[agentbus.TurnID]int{}, map[agentbus.TurnID]bool{}, false
 	for i := h.next; i < end; i++ {
 		if isResult(&h.record.Events[i]) {
 			h.due[h.record.Events[i].Turn] = i
@@ -102,15 +103,19 @@ func (h *rehearsal) enter(end int, cancel context.CancelCauseFunc) {
 // drive, which are held back.
 func (h *rehearsal) loosen() {
 	for _, t := range h.turns {
-		if _, here := h.due[t.ID]; here || t.State == agentbus.TurnPending {
-			continue
+		if _, here := h.due[t.ID]; !here && h.isLoose(t) {
+			h.due[t.ID] = loose
 		}
-		at, known := h.last[t.ID]
-		if known && states[h.record.Events[at].Type] == t.State && h.told(at).Attempts == t.Attempts {
-			continue
-		}
-		h.due[t.ID] = loose
 	}
+}
+
+// isLoose reports whether the last result of a turn has no event.
+func (h *rehearsal) isLoose(t *agentbus.Turn) bool {
+	at, known := h.last[t.ID]
+	if t.State == agentbus.TurnPending || !known {
+		return t.State != agentbus.TurnPending
+	}
+	return states[h.record.Events[at].Type] != t.State || t.State != agentbus.TurnDone && h.told(at).Attempts != t.Attempts
 }
 
 // outside returns why the drive was ended other than by its own decision.
@@ -153,7 +158,7 @@ func (h *rehearsal) Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq
 func (h *rehearsal) Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if cause, ended := h.outside(); ended && h.turns[t.Index] == nil && len(h.due) == 0 {
+	if cause, ended := h.outside(); ended && len(h.due) == 0 && !h.reached(h.turns[t.Index]) {
 		h.cancel(cause) // it was ended before it wrote the intent
 		return t, cause
 	}
@@ -161,6 +166,18 @@ func (h *rehearsal) Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, 
 		return t, errCut
 	}
 	return h.memory.Begin(ctx, t)
+}
+
+// reached reports whether a drive that gave t no result can have begun it: not
+// one that has its last result from before, nor one that the next drive began.
+func (h *rehearsal) reached(t *agentbus.Turn) bool {
+	if t == nil {
+		return false
+	}
+	if at, known := h.last[t.ID]; known && at < h.end && t.State != agentbus.TurnPending {
+		return false
+	}
+	return h.end == len(h.record.Events) || !t.Began.After(h.record.Events[h.end].At)
 }
 
 // intended compares the intent of a turn with the record.
@@ -182,13 +199,24 @@ func (h *rehearsal) Finish(ctx context.Context, done agentbus.Turn, next *agentb
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at, due := h.due[done.ID]
-	if !due || h.diverged != nil {
-		return errCut // it was cut off before it wrote this
+	cause, ended := h.outside()
+	if !due && ended && !h.opened(events) {
+		return errCut
+	}
+	switch {
+	case !due && ended && len(h.due) > 0: // the drive ended before this, but turns beside it come first here
+		h.skipped = true
+		return nil
+	case !due && ended: // the drive ended before this
+		h.cancel(cause)
+		return cause
+	case !due || h.diverged != nil:
+		return errCut
 	}
 	again := func(t *agentbus.Turn) bool { // a driver that wrote no event began it again
 		return t.State == agentbus.TurnPending && done.State != agentbus.TurnDone
 	}
-	if want := h.turns[done.Index]; want != nil && (at == loose || at == h.last[done.ID]) && !again(want) {
+	if want := h.turns[done.Index]; want != nil && (at == loose || at == h.last[done.ID] && !h.isLoose(want)) && !again(want) {
 		if field, was, is := results(want, &done); field != "" {
 			h.diverge(done.Index, field, was, is)
 			return errCut
@@ -196,11 +224,33 @@ func (h *rehearsal) Finish(ctx context.Context, done agentbus.Turn, next *agentb
 	}
 	delete(h.begun, done.ID)
 	delete(h.due, done.ID)
+	if h.skipped { // it is not the last of its turns, though the driver was told so
+		events, next = slices.DeleteFunc(events, func(e agentbus.Event) bool { return e.Hold == 0 && e.Type == agentbus.EventJoined }), nil
+	}
 	if !h.written(events) || next != nil && !h.intended(next) {
 		return errCut
 	}
 	h.move()
-	return h.memory.Finish(ctx, done, next)
+	if err := h.memory.Finish(ctx, done, next); err != nil || !ended || len(h.due) > 0 {
+		return err
+	}
+	if h.skipped {
+		h.cancel(cause)
+		return cause
+	}
+	if next == nil && len(h.begun) > 0 { // the turns beside it were left pending
+		h.cancel(cause)
+	}
+	return nil
+}
+
+// opened compares the first event of a drive, which comes with a result that the
+// drive ended before.
+func (h *rehearsal) opened(events []agentbus.Event) bool {
+	if len(events) == 0 || events[0].Type != agentbus.EventStarted && events[0].Type != agentbus.EventResumed {
+		return true
+	}
+	return h.next == h.end || h.compare(events[0])
 }
 
 // Halt compares the end of a drive; see Runs.
