@@ -263,49 +263,6 @@ func (h *rehearsal) Halt(ctx context.Context, l agentbus.Lease, halt agentbus.Ha
 	return h.memory.Halt(ctx, l, halt)
 }
 
-// written compares events with those that come next in the record. Those that
-// are held back stand before the next that is not.
-func (h *rehearsal) written(events []agentbus.Event) bool {
-	for i := range events {
-		if events[i].Hold > 0 {
-			h.held = append(h.held, events[i])
-			continue
-		}
-		if !h.flush(len(h.held)) || !h.compare(events[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// flush compares the first events that are held back.
-func (h *rehearsal) flush(n int) bool {
-	slices.SortStableFunc(h.held, func(a, b agentbus.Event) int { return a.Hold - b.Hold })
-	for range n {
-		e := h.held[0]
-		h.held = h.held[1:]
-		if !h.compare(e) {
-			return false
-		}
-	}
-	return true
-}
-
-// compare compares an event with the one that comes next in the record.
-func (h *rehearsal) compare(e agentbus.Event) bool {
-	if h.next >= h.end {
-		return h.divergeAt(h.next, e.Turn, "event", "none", describe(&e))
-	}
-	want := &h.record.Events[h.next]
-	if field, was, is := facts(want, &e); field != "" {
-		return h.divergeAt(h.next, want.Turn, field, was, is)
-	}
-	e.Position, e.ID, e.At, e.Hold = want.Position, want.ID, want.At, want.Hold
-	h.events = append(h.events, e)
-	h.next++
-	return true
-}
-
 // move wakes the backends that wait.
 func (h *rehearsal) move() {
 	close(h.moved)
