@@ -25,6 +25,28 @@ func (b *Budget) Spent() agentbus.Micros {
 	return b.account.spent
 }
 
+// Hold takes the worst case of a call that no run of this package makes out of
+// what is left, or fails with CodeBudgetExceeded and takes nothing. 0 is unknown:
+// it fails only once everything is spent. Together with Settle it lets such calls
+// share a budget with runs: a Budget is the Funds of a policy.Budget (R13).
+func (b *Budget) Hold(worst agentbus.Micros) error {
+	if b.account.hold(worst) == nil {
+		return nil
+	}
+	left := *b.account.limit - b.Spent()
+	return &agentbus.Error{
+		Code: agentbus.CodeBudgetExceeded, Message: "the budget does not have what the call can cost",
+		Explain: &agentbus.Explain{Rule: "R8", Observed: max(0, left).USD(), Limit: b.account.limit.USD(), Next: "ask for less, or raise the budget"},
+	}
+}
+
+// Settle gives back what Hold took and spends what the call has cost.
+func (b *Budget) Settle(worst, cost agentbus.Micros) {
+	b.account.mu.Lock()
+	defer b.account.mu.Unlock()
+	b.account.add(max(0, cost), -worst)
+}
+
 // account is where spending is counted: a Budget, a run, or a turn of a run.
 // Accounts form a tree, and what is charged to one is charged to all above it.
 // Only leaves charge: a turn whose backend is a conversation adds what that one

@@ -106,7 +106,7 @@ func (d *driver) listen(ctx context.Context, f *fan, rest []*branch) {
 	}()
 	defer func() { // also when the reader of the events panics
 		leave(nil)
-		for range words { //nolint:revive // what is still said is not heard
+		for range words { // what is still said is not heard
 		}
 	}()
 	for w := range words {

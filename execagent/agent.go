@@ -18,6 +18,7 @@ import (
 type Agent struct {
 	config Config
 	rooms  rooms
+	pool   pool // of workers
 }
 
 // New returns the agent that c describes, or every fault of c at once.
@@ -25,7 +26,10 @@ func New(c Config) (*Agent, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	return &Agent{config: c, rooms: rooms{root: c.Dir, shared: c.ShareDir}}, nil
+	return &Agent{
+		config: c, rooms: rooms{root: c.Dir, shared: c.ShareDir, age: c.DirAge},
+		pool: pool{most: c.Workers, patience: c.WorkerIdle, workers: map[string]*worker{}, changed: make(chan struct{})},
+	}, nil
 }
 
 // Call runs the program for one turn. Its answer is passed on as it is written.
@@ -58,11 +62,6 @@ var (
 )
 
 func (a *Agent) turn(ctx context.Context, c *agentbus.Call, emit func(agentbus.Chunk) error) error {
-	text := prompt(c)
-	args, stdin, err := a.arguments(text)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, a.config.Timeout, errTimeout)
 	defer cancel()
 	caller, payer := a.config.Caller(ctx)
@@ -70,33 +69,61 @@ func (a *Agent) turn(ctx context.Context, c *agentbus.Call, emit func(agentbus.C
 	if a.config.Conversation {
 		key = workerKey(a.config.InstallKey, payer, a.config.Name, c.Lineage)
 	}
-	dir, leave, err := a.rooms.enter(key)
-	if err != nil {
-		return a.cannotStart(err)
-	}
-	defer leave()
 	token, revoke := a.config.Tokens.Mint(agentbus.Scope{Caller: caller, Payer: payer, Lineage: c.Lineage}, time.Now().Add(a.config.Timeout+a.config.KillAfter))
 	defer revoke()
-	p, err := a.start(args, a.environment(c.Lineage, token), dir)
+	env := a.ofTurn(c.Lineage, token)
+	var ended end
+	var stderr string
+	var err error
+	if a.config.Worker {
+		ended = end{"exit", "0"} // of the turn; a worker that ends meanwhile is an error
+		stderr, err = a.work(ctx, key, &request{Prompt: prompt(c), Messages: c.Messages, Env: env}, emit)
+	} else {
+		ended, stderr, err = a.once(ctx, c, key, env, emit)
+	}
+	hide := func(s string) string { return c.Lineage.Auth.Redact(token.Redact(s)) }
+	stderr = hide(stderr)
+	a.config.Logger.LogAttrs(ctx, slog.LevelDebug, "program ended its turn", slog.String("agent", a.config.Name), slog.String("turn", string(c.Lineage.Turn)),
+		slog.String("ended", ended.String()), slog.String("stderr", stderr))
+	if own, ok := errors.AsType[*agentbus.Error](err); ok {
+		e := *own
+		e.Message = hide(e.Message) // it may hold words of the program
+		err = &e
+	}
+	return a.outcome(ctx, err, ended, stderr)
+}
+
+// once has a turn served by a process of its own.
+func (a *Agent) once(ctx context.Context, c *agentbus.Call, key string, turn map[string]string, emit func(agentbus.Chunk) error) (ended end, stderr string, err error) {
+	text := prompt(c)
+	args, stdin, err := a.arguments(text)
 	if err != nil {
-		return a.cannotStart(err)
+		return ended, "", err
+	}
+	dir, leave, err := a.rooms.enter(key)
+	if err != nil {
+		return ended, "", a.cannotStart(err)
+	}
+	defer leave()
+	env := a.inherited()
+	for name, value := range turn {
+		env = append(env, name+"="+value)
+	}
+	p, err := a.start(args, env, dir)
+	if err != nil {
+		return ended, "", a.cannotStart(err)
 	}
 	defer context.AfterFunc(ctx, p.stop)()
-	p.write(stdin)
+	p.write(stdin, true)
 	out := a.newReader(emit)
-	readErr := out.read(p)
-	if readErr != nil {
+	if err = out.read(p); err != nil {
 		p.stop() // what is read no further need not be written
 	}
-	ended, stderr := p.wait()
-	hide := func(s string) string { return c.Lineage.Auth.Redact(token.Redact(s)) }
-	err = a.outcome(ctx, readErr, ended, hide(stderr))
-	a.config.Logger.LogAttrs(ctx, slog.LevelDebug, "program ended", slog.String("agent", a.config.Name), slog.String("turn", string(c.Lineage.Turn)),
-		slog.String("ended", ended.String()), slog.String("stderr", hide(stderr)))
-	if err != nil {
-		return err
+	ended, stderr = p.wait()
+	if err == nil && ctx.Err() == nil && ended.ok() {
+		err = emit(out.last(text))
 	}
-	return emit(out.last(text))
+	return ended, stderr, err
 }
 
 // outcome says what became of a turn: what ended it from here, else what was

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -297,6 +298,29 @@ func TestDirectories(t *testing.T) {
 	shared := newAgent(t, execagent.Config{Dir: root, ShareDir: true}, "pwd")
 	if got := in(shared, "alice", one); strings.TrimSpace(got) != root {
 		t.Errorf("shared: %q, want %q", got, root)
+	}
+}
+
+// B3: working directories are cleaned by age, and nothing else is.
+func TestOldDirectories(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	old := time.Now().Add(-8 * 24 * time.Hour)
+	for name, at := range map[string]time.Time{"c-old": old, "t-old": old, "c-new": time.Now(), "other": old} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(root, name, "in"), 0o700), os.Chtimes(filepath.Join(root, name), at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ask(t.Context(), newAgent(t, execagent.Config{Dir: root}, "true"), ""); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	entries, err := os.ReadDir(root)
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if want := []string{"c-new", "other"}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("%q, %v, want %q", left, err, want)
 	}
 }
 

@@ -47,7 +47,10 @@ type Config struct {
 	Supervisor []string
 	Input      Input  // "": InputStdin
 	Output     Output // "": OutputText
-	Fields     Fields // of OutputJSONL
+	Fields     Fields // of OutputJSONL; Text or Result is required
+	// ReportCost passes on the cost that the program says it had, for a bus that
+	// charges it.
+	ReportCost bool
 
 	Timeout   time.Duration // of a turn; 0: 5 min
 	KillAfter time.Duration // from SIGTERM to SIGKILL; 0: 1 s
@@ -63,12 +66,21 @@ type Config struct {
 	// Dir is where working directories are made. It is made when it is not there;
 	// required.
 	Dir      string
-	ShareDir bool // the program runs in Dir itself
+	DirAge   time.Duration // for how long one is kept after its last turn, and twice Timeout at least; 0: 7 days
+	ShareDir bool          // the program runs in Dir itself
 	// Conversation keeps the working directory for all turns of one conversation
 	// of one payer (B4); otherwise each turn has an empty one. InstallKey makes
 	// their names; required with it.
 	Conversation bool
 	InstallKey   []byte
+
+	// Worker keeps a process for each conversation, which reads a JSON line for
+	// each turn and writes JSON lines, see docs/guides/programs.md; it needs
+	// Conversation. There are Workers at once at most, 0: 16; one that has been idle
+	// for WorkerIdle is ended, 0: 10 min.
+	Worker     bool
+	Workers    int
+	WorkerIdle time.Duration
 
 	MaxDepth int // of the bus; for AGENTBUS_MAX_DEPTH; 0: agentbus.DefaultMaxDepth
 	// URL returns where the bus is reached from here; "": nowhere. nil: nowhere.
@@ -81,9 +93,12 @@ type Config struct {
 }
 
 const (
-	defaultTimeout   = 5 * time.Minute
-	defaultKillAfter = time.Second
-	defaultMaxOutput = 16 << 20
+	defaultTimeout    = 5 * time.Minute
+	defaultKillAfter  = time.Second
+	defaultMaxOutput  = 16 << 20
+	defaultWorkers    = 16
+	defaultWorkerIdle = 10 * time.Minute
+	defaultDirAge     = 7 * 24 * time.Hour
 )
 
 var variableRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -103,10 +118,14 @@ func (c *Config) check() error {
 	fault(len(c.Supervisor) == 0, "Supervisor is required: a program must not outlive the bus")
 	fault(c.Dir == "", "Dir is required")
 	fault(c.Conversation && len(c.InstallKey) == 0, "InstallKey is required with Conversation")
+	fault(c.Worker && !c.Conversation, "Worker needs Conversation: a worker is never shared between payers")
+	fault(c.Worker && (c.Input == InputArg || c.Output == OutputJSONL), "a Worker has an input and an output of its own")
+	fault(c.Workers < 0 || c.WorkerIdle < 0, "Workers or WorkerIdle is negative")
 	fault(c.Caller == nil || c.Tokens == nil || c.Lookup == nil, "Caller, Tokens and Lookup are required")
-	fault(c.Timeout < 0 || c.KillAfter < 0 || c.MaxOutput < 0 || c.MaxMemory < 0 || c.MaxDepth < 0, "a limit is negative")
+	fault(c.Timeout < 0 || c.KillAfter < 0 || c.MaxOutput < 0 || c.MaxMemory < 0 || c.DirAge < 0 || c.MaxDepth < 0, "a limit is negative")
 	fault(!slices.Contains([]Input{"", InputStdin, InputArg}, c.Input), "there is no such Input")
 	fault(!slices.Contains([]Output{"", OutputText, OutputJSONL}, c.Output), "there is no such Output")
+	fault(c.Output == OutputJSONL && c.Fields.Text == "" && c.Fields.Result == "", "Fields say nowhere what the answer is")
 	for _, name := range append(slices.Clone(c.Env), c.ForwardAuthorizationEnv) {
 		fault(name != "" && (!variableRE.MatchString(name) || Reserved(name)), "the program's variable "+name+" cannot be set by configuration")
 	}
@@ -134,6 +153,16 @@ func (c *Config) setDefaults() {
 	if c.MaxOutput == 0 {
 		c.MaxOutput = defaultMaxOutput
 	}
+	if c.Workers == 0 {
+		c.Workers = defaultWorkers
+	}
+	if c.WorkerIdle == 0 {
+		c.WorkerIdle = defaultWorkerIdle
+	}
+	if c.DirAge == 0 {
+		c.DirAge = defaultDirAge
+	}
+	c.DirAge = max(c.DirAge, 2*c.Timeout) // none is removed under a turn
 	if c.MaxDepth == 0 {
 		c.MaxDepth = agentbus.DefaultMaxDepth
 	}

@@ -35,32 +35,33 @@ func Reserved(name string) bool {
 	return strings.HasPrefix(name, "AGENTBUS_") || name == EnvTraceParent
 }
 
-// environment is all that a program sees of the bus's environment, and of its
-// turn: nothing that is not named (B2).
-func (a *Agent) environment(l agentbus.Lineage, token agentbus.Credential) []string {
-	var env []string
+// inherited is all that a program sees of the bus's environment: nothing that is
+// not named (B2).
+func (a *Agent) inherited() (env []string) {
 	for _, name := range slices.Concat(defaultEnv, a.config.Env) {
 		if v, ok := a.config.Lookup(name); ok {
 			env = append(env, name+"="+v)
 		}
 	}
-	set := func(name, value string) { env = append(env, name+"="+value) }
-	if url := a.config.URL(); url != "" {
-		set(EnvURL, url)
-	}
-	set(EnvToken, token.Reveal()) //nolint:forbidigo // the program's own, for its turn (B2)
-	set(EnvRunID, string(l.Run))
-	set(EnvTurnID, string(l.Turn))
-	set(EnvDepth, strconv.Itoa(l.Depth))
-	set(EnvMaxDepth, strconv.Itoa(a.config.MaxDepth))
+	return env
+}
+
+// ofTurn is what a program is told of its turn (B2).
+func (a *Agent) ofTurn(l agentbus.Lineage, token agentbus.Credential) map[string]string {
 	root := cmp.Or(l.RootContext, string(l.Run)) // K3: without one, the run is the conversation
-	set(EnvRootContext, root)
-	set(EnvParentContext, root)
+	env := map[string]string{
+		EnvToken: token.Reveal(), //nolint:forbidigo // the program's own, for its turn (B2)
+		EnvRunID: string(l.Run), EnvTurnID: string(l.Turn), EnvDepth: strconv.Itoa(l.Depth), EnvMaxDepth: strconv.Itoa(a.config.MaxDepth),
+		EnvRootContext: root, EnvParentContext: root,
+	}
+	if url := a.config.URL(); url != "" {
+		env[EnvURL] = url
+	}
 	if l.TraceParent != "" {
-		set(EnvTraceParent, l.TraceParent)
+		env[EnvTraceParent] = l.TraceParent
 	}
 	if name := a.config.ForwardAuthorizationEnv; name != "" && !l.Auth.IsZero() {
-		set(name, l.Auth.Reveal()) //nolint:forbidigo // handed to a program by configuration (P19)
+		env[name] = l.Auth.Reveal() //nolint:forbidigo // handed to a program by configuration (P19)
 	}
 	return env
 }

@@ -14,6 +14,12 @@ type reader struct {
 	agent *Agent
 	emit  func(agentbus.Chunk) error
 	left  int64 // bytes it may still write
+
+	// Of JSON lines:
+	spoke  bool // there was text
+	result string
+	model  string
+	usage  *agentbus.Usage
 }
 
 func (a *Agent) newReader(emit func(agentbus.Chunk) error) *reader {
@@ -26,10 +32,15 @@ const bytesPerToken = 4
 // last is the end of a good answer to text. What it took is estimated when the
 // program did not say.
 func (r *reader) last(text string) agentbus.Chunk {
-	written := r.agent.config.MaxOutput - r.left
-	return agentbus.Chunk{Finish: "stop", Usage: &agentbus.Usage{
-		InputTokens: int64(len(text) / bytesPerToken), OutputTokens: written / bytesPerToken, Estimated: true,
-	}}
+	c := agentbus.Chunk{Finish: "stop", Model: r.model, Usage: r.usage}
+	if !r.spoke {
+		c.Text = r.result
+	}
+	if c.Usage == nil {
+		written := r.agent.config.MaxOutput - r.left
+		c.Usage = &agentbus.Usage{InputTokens: int64(len(text) / bytesPerToken), OutputTokens: written / bytesPerToken, Estimated: true}
+	}
+	return c
 }
 
 // limited limits what is read of a program's output.
@@ -43,6 +54,9 @@ func (r *reader) limited(out io.Reader, p []byte) (int, error) {
 
 // read reads the output to its end, or to what makes it useless.
 func (r *reader) read(out io.Reader) error {
+	if r.agent.config.Output == OutputJSONL {
+		return r.lines(out)
+	}
 	return r.text(out)
 }
 

@@ -25,8 +25,11 @@ type process struct {
 	report   *os.File
 	stderr   tail
 	written  sync.WaitGroup
+	unread   bool // once written: nobody can have read any of it
 	lifeline *os.File
-	once     sync.Once // closes lifeline
+	once     sync.Once     // closes lifeline
+	reported chan struct{} // closed when the supervisor has said how the program ended
+	said     string
 }
 
 // start starts a program.
@@ -68,15 +71,35 @@ func (a *Agent) start(args, env []string, dir string) (p *process, err error) {
 	if err = p.cmd.Start(); err != nil {
 		return nil, err
 	}
+	p.reported = make(chan struct{})
+	go func() { // ends with the supervisor; wait waits for it
+		defer close(p.reported)
+		report, _ := io.ReadAll(io.LimitReader(p.report, 4096))
+		p.said = string(report)
+	}()
 	return p, nil
 }
 
-// write writes the program's input and ends it. A program need not read it.
-func (p *process) write(s string) {
+// write writes to the program's input, which may be its end. A program need not
+// read it.
+func (p *process) write(s string, last bool) {
 	p.written.Go(func() { // wait waits for it
-		_, _ = io.WriteString(p.stdin, s)
-		_ = p.stdin.Close()
+		n, err := io.WriteString(p.stdin, s)
+		p.unread = err != nil && n == 0
+		if last {
+			_ = p.stdin.Close()
+		}
 	})
+}
+
+// over reports whether the program has ended.
+func (p *process) over() bool {
+	select {
+	case <-p.reported:
+		return true
+	default:
+		return false
+	}
 }
 
 // Read reads what the program writes.
@@ -89,7 +112,7 @@ func (p *process) stop() { p.once.Do(func() { _ = p.lifeline.Close() }) }
 // wait waits until nothing of the program is left, and tells how it ended. A
 // program whose output is not at its end must have been stopped.
 func (p *process) wait() (ended end, stderr string) {
-	report, _ := io.ReadAll(io.LimitReader(p.report, 4096))
+	<-p.reported
 	_ = p.cmd.Wait() // the report tells
 	p.stop()
 	_ = p.stdin.SetWriteDeadline(time.Now()) // nobody reads it any more
@@ -97,7 +120,7 @@ func (p *process) wait() (ended end, stderr string) {
 	for _, f := range []*os.File{p.stdin, p.stdout, p.report} {
 		_ = f.Close()
 	}
-	return parseEnd(string(report)), p.stderr.String()
+	return parseEnd(p.said), p.stderr.String()
 }
 
 // An end is how a program ended, as its supervisor reports it: "exit 0", "exit"

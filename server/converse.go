@@ -183,12 +183,12 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 		MaxWidth: s.cfg.Limits.MaxWidth, OnHalt: conversation.OnHalt(def.OnHalt), Plan: plan(&def),
 	}
 	var faults []error
-	for _, p := range def.Participants {
+	for i, p := range def.Participants {
 		b, err := s.agent(p.Agent)
 		faults = append(faults, err)
 		part := conversation.Participant{
 			Name: agentbus.Speaker(p.Agent), Slug: p.Slug, Label: p.Label, Agent: p.Agent,
-			Backend: agentbus.Wrap(b, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned)),
+			Backend: agentbus.Wrap(b, s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned)),
 			Auth:    conversation.AuthMode(p.Auth),
 		}
 		if a := s.cfg.Agents[p.Agent]; a.MaxCostUSD != nil {
@@ -224,7 +224,7 @@ func plan(def *config.Conversation) conversation.Plan {
 // peers builds a conversation of agents that are not configured, and makes them
 // known to the gateway.
 func (s *wiring) peers(sp spec) (conversation.Conversation, error) {
-	def := config.Conversation{MaxTurns: sp.MaxTurns, BudgetUSD: sp.Budget}
+	def := config.Conversation{MaxTurns: sp.MaxTurns, BudgetUSD: sp.Budget, CallPolicy: config.DefaultCallPolicy()}
 	if def.MaxTurns == 0 {
 		def.MaxTurns = defaultMaxTurns
 	}

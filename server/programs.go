@@ -23,15 +23,19 @@ func (s *wiring) program(name string, a config.Agent) (agentbus.Backend, error) 
 		}
 		dir = filepath.Join(cache, "agentbus", name)
 	}
+	output, fields := execagent.Output(a.Output), execagent.Fields(a.Fields)
+	if a.Output == config.ExecClaude {
+		output, fields = execagent.OutputJSONL, execagent.ClaudeStreamJSON()
+	}
 	env := s.cfg.Env
 	if env == nil {
 		env = os.LookupEnv
 	}
 	return execagent.New(execagent.Config{
 		Name: name, Command: a.Command, Supervisor: s.cfg.Supervisor,
-		Input: execagent.Input(a.Input), Output: execagent.Output(a.Output),
+		Input: execagent.Input(a.Input), Output: output, Fields: fields, ReportCost: a.UsageCost,
 		Timeout: a.Timeout, KillAfter: a.KillAfter, MaxOutput: int64(a.MaxOutput), MaxMemory: int64(a.MaxMemory),
-		Env: a.Env, ForwardAuthorizationEnv: a.ForwardEnv, Dir: dir, ShareDir: a.ShareDir,
+		Env: a.Env, ForwardAuthorizationEnv: a.ForwardEnv, Dir: dir, DirAge: a.DirAge, ShareDir: a.ShareDir,
 		Conversation: a.Affinity == config.AffinityConversation, InstallKey: s.store.InstallKey(),
 		MaxDepth: s.cfg.Limits.MaxDepth, URL: s.address, Caller: onWhoseBill, Tokens: &s.tokens, Lookup: env, Logger: s.log,
 	})

@@ -256,9 +256,11 @@ func (s *show) event(e *conversation.Event) {
 			s.printf("%s", harmless(e.Chunk.Text))
 		}
 	case conversation.EventRetry:
+		void := ""
 		if s.said {
-			s.printf("%s\n", s.paint.dim(" … (void; tried again)"))
+			void = " … (void)\n"
 		}
+		s.printf("%s\n", s.paint.dim(fmt.Sprintf("%s[%s] failed, and is tried again: ×%d", void, harmless(string(e.Turn.Speaker)), e.Turn.Attempts)))
 		s.said = false
 	case conversation.EventToolCall:
 		s.printf("%s\n", s.paint.dim("tool "+harmless(e.Chunk.ToolCall.Name)))

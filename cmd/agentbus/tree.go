@@ -200,13 +200,18 @@ func line(p paint, c *agentbus.CallRecord) string {
 	return s + p.dim(tries(c)+"payer "+string(c.Payer))
 }
 
+// tries tells how often a call was executed and asked for, where that is more
+// than once.
 func tries(c *agentbus.CallRecord) string {
 	var s string
 	if c.Attempts > 1 {
-		s = fmt.Sprintf("%d attempts, ", c.Attempts)
+		s = fmt.Sprintf("×%d, ", c.Attempts)
 	}
 	if c.Replays > 0 {
-		s += fmt.Sprintf("asked %d times, charged once, ", c.Replays+1)
+		s += fmt.Sprintf("asked %d times, ", c.Replays+1)
+	}
+	if s != "" && c.State == agentbus.CallSettled {
+		s += "charged once, "
 	}
 	return s
 }

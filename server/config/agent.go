@@ -41,7 +41,11 @@ type Agent struct {
 
 	Command    []string      `yaml:"command" for:"exec" required:"true" example:"[claude, --print]" doc:"The program and its arguments. No shell reads them (B5)."`
 	Input      ExecInput     `yaml:"input" for:"exec" default:"stdin" enum:"stdin|arg" doc:"How the program is given its prompt: on its standard input, or as its last argument, behind -- (B1)."`
-	Output     ExecOutput    `yaml:"output" for:"exec" default:"text" enum:"text" doc:"How what the program writes is read: text is the answer (B1)."`
+	Output     ExecOutput    `yaml:"output" for:"exec" default:"text" enum:"text|jsonl|claude-stream-json" doc:"How what the program writes is read: text is the answer; of jsonl, JSON lines, fields say what is what; claude-stream-json is what claude --print --verbose --output-format stream-json writes (B1)."`
+	Fields     ExecFields    `yaml:"fields" for:"exec" doc:"Where the lines of output jsonl hold what (B1)."`
+	Mode       ExecMode      `yaml:"mode" for:"exec" default:"process" enum:"process|worker" doc:"process: one for each turn. worker: one for each conversation of a payer, which reads and writes JSON lines; it needs affinity: conversation (B4)."`
+	Workers    int           `yaml:"workers" for:"exec" default:"16" min:"1" max:"100000" doc:"Workers at once; an idle one makes room for another (B4)."`
+	WorkerIdle time.Duration `yaml:"worker_idle" for:"exec" default:"10m" min:"1ms" max:"24h" doc:"How long a worker may be idle before it is ended (B4)."`
 	Env        []string      `yaml:"env" for:"exec" doc:"Variables of the bus that the program sees, by name, beside HOME, LANG, LC_ALL, LC_CTYPE, LOGNAME, PATH, SHELL, TERM, TMPDIR, TZ, USER and those of its turn (B2)."`
 	ForwardEnv string        `yaml:"forward_authorization_env" for:"exec" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Variable that hands the program the credential of the user, whole (B2). Empty: the program does not get it."`
 	Timeout    time.Duration `yaml:"timeout" for:"exec" default:"5m" min:"1ms" max:"24h" doc:"How long a turn of the program may take; then it is ended (B3)."`
@@ -49,6 +53,7 @@ type Agent struct {
 	MaxOutput  Size          `yaml:"max_output" for:"exec" default:"16MiB" min:"1" max:"1GiB" doc:"What the program may write in a turn (B3)."`
 	MaxMemory  Size          `yaml:"max_memory" for:"exec" default:"0" min:"0" doc:"Address space of each process of the program, where the kernel can limit it; 0: any (B3)."`
 	Dir        string        `yaml:"dir" for:"exec" doc:"Where the working directories of the program are made. Empty: agentbus/NAME in the user's cache directory (B3)."`
+	DirAge     time.Duration `yaml:"dir_age" for:"exec" default:"7d" min:"1h" doc:"How long the working directory of a conversation is kept after its last turn (B3)."`
 	ShareDir   bool          `yaml:"share_dir" for:"exec" doc:"The program runs in dir itself, whoever calls."`
 
 	Detach     AgentDetach      `yaml:"detach" default:"on" enum:"on|off" doc:"off: a call ends when its caller leaves, whatever the section detach says (G14)."`
@@ -82,6 +87,49 @@ type ExecInput string
 
 // ExecOutput is how what a program writes is read (B1).
 type ExecOutput string
+
+// ExecMode is how long a program runs (B1, B4).
+type ExecMode string
+
+// The modes.
+const (
+	ExecProcess ExecMode = "process" // for a turn
+	ExecWorker  ExecMode = "worker"  // for the turns of a conversation of a payer
+)
+
+// ExecArg gives the prompt as the last argument.
+const ExecArg ExecInput = "arg"
+
+// The outputs.
+const (
+	ExecText   ExecOutput = "text"
+	ExecJSONL  ExecOutput = "jsonl"
+	ExecClaude ExecOutput = "claude-stream-json"
+)
+
+// ExecFields say where JSON lines hold what: each is a path, such as
+// message.text. It has the fields of execagent's Fields and converts to it.
+type ExecFields struct {
+	Type   string   `yaml:"type" doc:"Where a line says what it is. Empty: all lines are read."`
+	Types  []string `yaml:"types" doc:"What a line must be to be read, where type is set."`
+	Nested string   `yaml:"nested" doc:"A line with a value here is of a sub-agent, and is passed over."`
+
+	Text      string `yaml:"text" doc:"More of the answer."`
+	Between   string `yaml:"between" doc:"What comes between two lines of it."`
+	Reasoning string `yaml:"reasoning" doc:"More of the agent's reasoning."`
+	Result    string `yaml:"result" doc:"The whole answer; it counts when there was no text."`
+	Error     string `yaml:"error" doc:"True in a line that says that the turn failed."`
+	ErrorText string `yaml:"error_text" doc:"Why it did."`
+	Model     string `yaml:"model" doc:"The model that answered."`
+
+	ToolName  string `yaml:"tool_name" doc:"A tool that the agent has used; it is told as reasoning."`
+	ToolInput string `yaml:"tool_input" doc:"What it used the tool on."`
+
+	InputTokens  []string `yaml:"input_tokens" doc:"Numbers whose sum is the input tokens, the cached ones included."`
+	CachedTokens string   `yaml:"cached_tokens" doc:"Those of them that came from a cache."`
+	OutputTokens string   `yaml:"output_tokens" doc:"The output tokens."`
+	Cost         string   `yaml:"cost" doc:"What it cost in USD; charged with usage_cost: true."`
+}
 
 // AgentAuth is whose Authorization an agent gets.
 type AgentAuth string
@@ -138,9 +186,9 @@ type Conversation struct {
 	MaxTurns     int              `yaml:"max_turns" default:"10" min:"1" max:"1000000" doc:"It halts after this many turns."`
 	BudgetUSD    *agentbus.Micros `yaml:"budget_usd" doc:"It pauses before the turn that would cost more than this in all, in USD. Absent: no budget of its own."`
 	Halt         HaltRule         `yaml:"halt" doc:"When it is over before its turns are used up."`
+	CallPolicy   CallPolicy       `yaml:"call_policy" doc:"Deadlines, retries and breakers of its calls (R10 to R12)."`
 	OnHalt       OnHalt           `yaml:"on_halt" default:"pause" enum:"pause|fail" doc:"What the error of a participant, or a budget that is used up, does: pause (the run can be resumed) or fail (it is over) (R16)."`
 
-	_ later `yaml:"call_policy" doc:"Deadline, retries and breaker of its calls."`
 	_ later `yaml:"approval" doc:"Turns that wait for a human."`
 }
 
@@ -175,10 +223,11 @@ type Participant struct {
 	Auth  ParticipantAuth `yaml:"auth" default:"forward-user" enum:"forward-user|agent-owned" doc:"forward-user: the origin pays; agent-owned: the agent pays for itself (P22, R2)."`
 	Slug  string          `yaml:"slug" pattern:"^[a-z0-9_-]*$" doc:"Its form in turn ids. Empty: the slug of the agent's name (P14, P15)."`
 	Label string          `yaml:"label" doc:"The name it is shown under. Empty: the agent's name."`
+	// CallPolicy is what it says itself; [Conversation.PolicyOf] is what holds.
+	CallPolicy *CallPolicy `yaml:"call_policy" doc:"What it has in place of the conversation's call_policy, field by field (R13)."`
 	// Decides marks the moderator; Load makes it and Conversation.Moderator agree.
 	Decides bool `yaml:"decides" default:"false" doc:"Of plan moderator: its reply names the next speaker. At one participant."`
 
-	_ later `yaml:"call_policy" doc:"Deadline, retries and breaker of its calls."`
 	_ later `yaml:"approval" doc:"Turns that wait for a human."`
 	_ later `yaml:"manifest" doc:"Agent manifest."`
 	_ later `yaml:"harness_role" doc:"Role in a harness."`

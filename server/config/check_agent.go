@@ -107,6 +107,20 @@ func (l *loader) program(a *Agent, path string) {
 			l.fault(item(command, i), "an argument cannot hold a NUL", "remove it")
 		}
 	}
+	fields := join(path, "fields")
+	switch {
+	case a.Mode != ExecWorker:
+	case a.Affinity != AffinityConversation:
+		l.fault(join(path, "mode"), "a worker belongs to one conversation of one payer, and is never shared", "add affinity: conversation, or remove mode")
+	case a.Input == ExecArg || a.Output != ExecText && a.Output != "":
+		l.fault(join(path, "mode"), "a worker has an input and an output of its own", "remove input and output, or mode")
+	}
+	switch {
+	case a.Output == ExecJSONL && a.Fields.Text == "" && a.Fields.Result == "":
+		l.fault(join(path, "output"), "nothing says what in the lines is the answer", "name it with fields: {text: PATH}, or with result")
+	case a.Output != ExecJSONL && !reflect.ValueOf(a.Fields).IsZero():
+		l.fault(fields, "fields are of output jsonl", "remove them, or write output: jsonl")
+	}
 	for i, name := range a.Env {
 		l.variable(item(join(path, "env"), i), name)
 	}

@@ -40,11 +40,12 @@ func (l *loader) conversation(c *Conversation, path string) {
 			c.Plan = PlanAlternate
 		}
 	}
-	switch {
-	case c.Plan == PlanModerator:
+	switch c.Plan {
+	case PlanModerator:
 		l.moderator(c, path)
-	case c.Plan == PlanFanOut:
+	case PlanFanOut:
 		l.fanOut(c, path)
+	case PlanAlternate, PlanRoundRobin:
 	}
 	if at := join(path, "join"); c.Join != "" && !joinRE.MatchString(c.Join) && !l.faulty(at) {
 		l.fault(at, quote(c.Join)+" is not a join", "write all, any, best-effort or quorum:K")
@@ -54,6 +55,7 @@ func (l *loader) conversation(c *Conversation, path string) {
 	for i := range c.Participants {
 		l.participant(c.Participants, i, slugs, item(p, i))
 	}
+	l.callPolicies(c, path)
 }
 
 // misplaced reports keys that belong to another plan.

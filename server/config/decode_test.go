@@ -58,6 +58,10 @@ func TestFaultsOfReading(t *testing.T) {
 		{"agent without kind", "agents: {a: {}}", []string{"1:10: agents.a.kind: the key is missing; add kind: openai, builtin, conversation or exec"}},
 		{"agent that is nothing", "agents: {a: }", []string{"1:10: agents.a: it has no value; write its keys below it, or remove it"}},
 		{"program without a name", "agents: {a: {kind: exec, command: []}}", []string{"1:26: agents.a.command: the program has no name; write it as a list: the program, then its arguments"}},
+		{"lines of what", "agents: {a: {kind: exec, command: [x], output: jsonl}}", []string{"1:48: agents.a.output: nothing says what in the lines is the answer; name it with fields: {text: PATH}, or with result"}},
+		{"fields of text", "agents: {a: {kind: exec, command: [x], fields: {text: a}}}", []string{"1:40: agents.a.fields: fields are of output jsonl; remove them, or write output: jsonl"}},
+		{"worker for all", "agents: {a: {kind: exec, command: [x], mode: worker}}", []string{"1:46: agents.a.mode: a worker belongs to one conversation of one payer, and is never shared; add affinity: conversation, or remove mode"}},
+		{"worker with arguments", "agents: {a: {kind: exec, command: [x], mode: worker, affinity: conversation, input: arg}}", []string{"1:46: agents.a.mode: a worker has an input and an output of its own; remove input and output, or mode"}},
 		{"variable of the bus", "agents: {a: {kind: exec, command: [x], env: [AGENTBUS_URL]}}", []string{"1:46: agents.a.env[0]: the bus sets this variable itself; remove it"}},
 		{"no directory to share", "agents: {a: {kind: exec, command: [x], share_dir: true}}", []string{"1:51: agents.a.share_dir: there is no directory to share; name it with dir, or remove share_dir"}},
 		{"a2a", "agents: {a: {kind: a2a}}", []string{"1:20: agents.a.kind: this version has no agents of kind a2a; it has openai, builtin, conversation, exec; remove the agent until a version that has them"}},
@@ -154,7 +158,7 @@ agents:
   a: {kind: builtin, builtin: echo, detach: off, idempotent: true}
   b: {kind: builtin, builtin: eliza, kagent: true}
 conversations:
-  c: {participants: [{agent: a, call_policy: {retries: 1}}, {agent: b}], approval: x}
+  c: {participants: [{agent: a, approval: x}, {agent: b}], approval: x}
 `, source(nil))
 	var got []string
 	for _, w := range warnings {
@@ -166,7 +170,7 @@ conversations:
 	want := []string{
 		"chain.max_hops", "lineage", "resolver", "a2a", "tools", "escalation",
 		"agents.a.idempotent", "agents.b.kagent",
-		"conversations.c.participants[0].call_policy", "conversations.c.approval",
+		"conversations.c.participants[0].approval", "conversations.c.approval",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

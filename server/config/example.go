@@ -93,6 +93,7 @@ var exampleText = map[string]string{
 #      - {agent: researcher, label: Researcher}
 #      - {agent: eliza, auth: agent-owned, slug: critic} # pays for itself
 #    max_turns: 6
+#    call_policy: {attempt_timeout: 60s, retries: 2, breaker: {failures: 5, cooldown: 30s}}
 #    on_halt: fail # an error of one of them ends the run; pause: it can be resumed
 #  panel:
 #    participants: [{agent: researcher}, {agent: translator}, {agent: eliza}]

@@ -165,6 +165,7 @@ install_key_file: /run/install
 			{Agent: "echo", Auth: config.AuthForwardUser, Slug: "echo", Label: "echo"},
 		},
 		Plan: config.PlanRoundRobin, MaxTurns: 6, BudgetUSD: &budget, Halt: config.HaltRule{Contains: "AGREED"}, OnHalt: config.OnHaltPause,
+		CallPolicy: config.DefaultCallPolicy(),
 	}
 	if diff := cmp.Diff(debate, c.Conversations["debate"]); diff != "" {
 		t.Errorf("conversation (-want +got):\n%s", diff)

@@ -60,7 +60,7 @@ func begin(c *conn, t agentbus.Turn) (agentbus.Turn, error) {
 	return d.begin(c, t)
 }
 
-func (d desk) begin(c *conn, t agentbus.Turn) (agentbus.Turn, error) {
+func (d *desk) begin(c *conn, t agentbus.Turn) (agentbus.Turn, error) {
 	if t.Index < 0 || t.Index > maxIndex {
 		return agentbus.Turn{}, refusal(agentbus.CodeInvalidRequest, "the index of a turn is out of range; turns count from 0 to 268435455")
 	}

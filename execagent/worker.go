@@ -1,0 +1,302 @@
+package execagent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A worker is a process that serves the turns of one conversation of one payer,
+// one after the other (B4). It reads a line for each, which is a request, and
+// writes lines that are an [event] each.
+type worker struct {
+	key   string
+	p     *process
+	lines *bufio.Scanner
+	leave func() // of its working directory
+
+	// Under the lock of the pool:
+	idle  *time.Timer   // ends it when it fires; nil while somebody has the worker
+	ended bool          // nobody gets it any more
+	gone  chan struct{} // closed once nothing of it is left
+}
+
+// A request asks a worker for a turn.
+type request struct {
+	Prompt   string             `json:"prompt"`
+	Messages []agentbus.Message `json:"messages"`
+	// Env are the variables of the turn that a process of its own would have
+	// (B2). The token in it is worthless once the turn is over.
+	Env map[string]string `json:"env"`
+}
+
+// An event is what a worker says: a piece of its answer, or that the answer is
+// done, or that there is none.
+type event struct {
+	Text      string `json:"text"`
+	Reasoning string `json:"reasoning"`
+	Done      bool   `json:"done"`
+	Error     string `json:"error"`
+	Model     string `json:"model"`
+	Usage     *struct {
+		InputTokens  int64   `json:"input_tokens"`
+		CachedTokens int64   `json:"cached_tokens"`
+		OutputTokens int64   `json:"output_tokens"`
+		CostUSD      float64 `json:"cost_usd"`
+	} `json:"usage"`
+}
+
+// A pool is the workers of an agent: one a conversation, so many at once. Whoever
+// wants one more while all are busy waits.
+type pool struct {
+	most     int
+	patience time.Duration // how long a worker may be idle
+
+	mu      sync.Mutex
+	workers map[string]*worker
+	changed chan struct{} // closed, and replaced, when a worker is given back or gone
+	closed  bool
+	ending  sync.WaitGroup // what ends workers
+}
+
+// take returns the worker of a conversation, once nobody has it: an idle one, or
+// one that is still to be started.
+func (p *pool) take(ctx context.Context, key string) (*worker, error) {
+	for {
+		w, changed := p.try(key)
+		if w != nil {
+			return w, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// try is take without waiting; what to wait for is closed when it may succeed.
+func (p *pool) try(key string) (*worker, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.workers[key]
+	switch {
+	case w == nil && len(p.workers) < p.most:
+		w = &worker{key: key, gone: make(chan struct{})}
+		p.workers[key] = w
+		return w, nil
+	case w == nil:
+		p.evict()
+	case w.idle != nil:
+		w.idle.Stop()
+		w.idle = nil
+		return w, nil
+	}
+	return nil, p.changed
+}
+
+// evict ends a worker that is idle to make room, unless one is ending. mu is
+// held.
+func (p *pool) evict() {
+	var idle *worker
+	for _, w := range p.workers {
+		if w.ended {
+			return
+		}
+		if w.idle != nil {
+			idle = w
+		}
+	}
+	if idle != nil {
+		p.end(idle)
+	}
+}
+
+// end ends a worker that nobody has, or that whoever has it is done with. It
+// keeps its place until nothing of it is left. mu is held.
+func (p *pool) end(w *worker) {
+	if w.idle != nil {
+		w.idle.Stop()
+		w.idle = nil
+	}
+	w.ended = true
+	p.ending.Go(func() { // Close waits for it
+		w.close()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.workers, w.key)
+		p.tell()
+		close(w.gone)
+	})
+}
+
+// tell wakes those who wait. mu is held.
+func (p *pool) tell() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// give gives a worker back after a turn. One that is good for no other has ended
+// when it returns.
+func (p *pool) give(w *worker, good bool) {
+	p.mu.Lock()
+	if !good || p.closed {
+		p.end(w)
+		p.mu.Unlock()
+		<-w.gone
+		return
+	}
+	defer p.mu.Unlock()
+	var timer *time.Timer
+	timer = time.AfterFunc(p.patience, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if w.idle == timer && !p.closed { // nobody has taken it since
+			p.end(w)
+		}
+	})
+	w.idle = timer
+	p.tell()
+}
+
+// close ends the workers that are idle and waits until they are gone. What serves
+// now, and what is started from now on, ends with its turn.
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	for _, w := range p.workers {
+		if w.idle != nil {
+			p.end(w)
+		}
+	}
+	p.mu.Unlock()
+	p.ending.Wait()
+}
+
+// close ends the process of a worker and waits until nothing of it is left.
+func (w *worker) close() {
+	if w.p != nil {
+		w.p.stop()
+		w.p.wait()
+		w.leave()
+		w.p = nil
+	}
+}
+
+// Close ends the workers of a: those that are idle now, others once their turn is
+// over. It waits for the former. The agent still answers; workers that it starts
+// from now on end with their turn.
+func (a *Agent) Close() { a.pool.close() }
+
+// work has a turn served by the worker of its conversation.
+func (a *Agent) work(ctx context.Context, key string, ask *request, emit func(agentbus.Chunk) error) (stderr string, err error) {
+	line, err := json.Marshal(ask)
+	if err != nil {
+		return "", err
+	}
+	w, err := a.pool.take(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	good := false
+	defer func() { a.pool.give(w, good) }()
+	for attempt := range 2 { // a worker can have ended since its last turn
+		if w.p != nil && w.p.over() {
+			w.close()
+		}
+		if w.p == nil {
+			if err := a.begin(w); err != nil {
+				return "", a.cannotStart(err)
+			}
+		}
+		if err = a.exchange(ctx, w, line, ask.Prompt, emit); err == nil || !w.p.unread || attempt > 0 || ctx.Err() != nil {
+			break
+		}
+		w.close() // nothing of the request was sent
+	}
+	good = err == nil && ctx.Err() == nil
+	return w.p.stderr.String(), err
+}
+
+// begin starts the process of a worker.
+func (a *Agent) begin(w *worker) error {
+	dir, leave, err := a.rooms.enter(w.key)
+	if err != nil {
+		return err
+	}
+	p, err := a.start(a.config.Command, a.inherited(), dir)
+	if err != nil {
+		leave()
+		return err
+	}
+	w.p, w.leave = p, leave
+	w.lines = bufio.NewScanner(p)
+	w.lines.Buffer(nil, maxLine)
+	return nil
+}
+
+// exchange asks a worker for one turn.
+func (a *Agent) exchange(ctx context.Context, w *worker, line []byte, text string, emit func(agentbus.Chunk) error) error {
+	defer context.AfterFunc(ctx, w.p.stop)()
+	w.p.write(string(line)+"\n", false)
+	defer w.p.written.Wait() // a worker that does not read is stopped with ctx
+	left := a.config.MaxOutput
+	for w.lines.Scan() {
+		if left -= int64(len(w.lines.Bytes())); left < 0 {
+			w.p.stop()
+			return a.tooLong()
+		}
+		var e event
+		if json.Unmarshal(w.lines.Bytes(), &e) != nil {
+			continue // a program may log
+		}
+		if e.Error != "" {
+			w.p.stop()
+			return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the program said that it failed" + lastWords(e.Error), Explain: &agentbus.Explain{Rule: "B4"}}
+		}
+		done := a.chunk(&e, text, a.config.MaxOutput-left)
+		if done.Text != "" || done.Reasoning != "" || e.Done {
+			if err := emit(done); err != nil {
+				w.p.stop()
+				return err
+			}
+		}
+		if e.Done {
+			return nil
+		}
+	}
+	w.p.stop()
+	if errors.Is(w.lines.Err(), bufio.ErrTooLong) {
+		return a.tooLong()
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeAgentUnavailable, Message: "the program ended before its turn was done" + lastWords(w.p.stderr.String()),
+		Explain: &agentbus.Explain{Rule: "B4", Next: "send the same turn again: it meets a new worker"},
+	}
+}
+
+// chunk is an event as a piece of an answer.
+func (a *Agent) chunk(e *event, text string, written int64) agentbus.Chunk {
+	c := agentbus.Chunk{Text: strings.ToValidUTF8(e.Text, "\uFFFD"), Reasoning: strings.ToValidUTF8(e.Reasoning, "\uFFFD"), Model: e.Model}
+	if !e.Done {
+		return c
+	}
+	c.Finish = "stop"
+	c.Usage = &agentbus.Usage{InputTokens: int64(len(text) / bytesPerToken), OutputTokens: written / bytesPerToken, Estimated: true}
+	if u := e.Usage; u != nil {
+		c.Usage = &agentbus.Usage{InputTokens: tokens(u.InputTokens), CachedTokens: tokens(u.CachedTokens), OutputTokens: tokens(u.OutputTokens)}
+		if a.config.ReportCost {
+			c.Usage.Cost, _ = agentbus.ParseUSD(strconv.FormatFloat(u.CostUSD, 'f', -1, 64)) // what is no amount is none
+		}
+	}
+	return c
+}
+
+func tokens(n int64) int64 { return min(max(n, 0), maxTokens) }
