@@ -34,19 +34,19 @@ func TestAbortLeavesADeafBackend(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var a agents
-		m, release := conversation.NewMemory(), make(chan struct{})
+		m, release := newRecorder(), make(chan struct{})
 		c := talk(1, "a", oneAfterAnother(a.deaf(release), a.says("x")), "b", a.says("y"))
 		o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		r, err := conversation.Run(ctx, c, o)
+		r, err := ran(ctx, c, o)
 		if took := time.Since(began); err != nil || r.Halt.Kind != agentbus.HaltAbort || r.Halt.Error != nil || took > 1100*time.Millisecond {
 			t.Errorf("%+v, %v after %v", r.Halt, err, took)
 		}
 		close(release)
 		synctest.Wait() // its goroutine ends as it returns: synctest and goleak see to that
-		r, err = conversation.Run(t.Context(), c, o)
+		r, err = ran(t.Context(), c, o)
 		if err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || r.Turns[0].Reply.Text != "x" || r.Turns[0].Attempts != 2 || a.calls[0].Turn != a.calls[1].Turn {
 			t.Errorf("resumed: %+v, %v", r, err)
 		}
@@ -66,7 +66,7 @@ func TestAbortWaitsForAListeningBackend(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		r, err := conversation.Run(ctx, talk(1, "a", slow, "b", slow), conversation.Options{})
+		r, err := ran(ctx, talk(1, "a", slow, "b", slow), conversation.Options{})
 		if err != nil || r.Halt.Kind != agentbus.HaltAbort || !ended {
 			t.Errorf("%+v, %v, ended %v", r.Halt, err, ended)
 		}
@@ -78,16 +78,16 @@ func TestDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var a agents
-		m := conversation.NewMemory()
+		m := newRecorder()
 		c := talk(9, "a", a.says("x"), "b", a.hangs())
 		o := conversation.Options{Run: "r", Journal: m, Runs: m, Deadline: time.Now().Add(time.Minute)}
 		began := time.Now()
-		r, err := conversation.Run(t.Context(), c, o)
+		r, err := ran(t.Context(), c, o)
 		if took := time.Since(began); err != nil || r.Halt.Kind != agentbus.HaltDeadline || r.Halt.Turns != 1 || took != time.Minute {
 			t.Errorf("%+v, %v after %v", r.Halt, err, took)
 		}
 		o.Deadline = time.Time{}
-		if again, err := conversation.Run(t.Context(), c, o); err != nil || again.Halt.Kind != agentbus.HaltDeadline || len(a.calls) != 2 {
+		if again, err := ran(t.Context(), c, o); err != nil || again.Halt.Kind != agentbus.HaltDeadline || len(a.calls) != 2 {
 			t.Errorf("it was not final: %+v, %v, %d calls", again.Halt, err, len(a.calls))
 		}
 	})
@@ -100,7 +100,7 @@ func TestReaderStops(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			var a agents
-			m := conversation.NewMemory()
+			m := newRecorder()
 			c := talk(2, "a", a.says("x"), "b", a.says("y"))
 			o := conversation.Options{Run: "r", Journal: m, Runs: m}
 			for e, err := range conversation.Stream(t.Context(), c, o) {
@@ -115,7 +115,7 @@ func TestReaderStops(t *testing.T) {
 			if err != nil || e.Halt == nil || e.Halt.Kind != agentbus.HaltAbort {
 				t.Errorf("%+v, %v", e.Halt, err)
 			}
-			if r, err := conversation.Run(t.Context(), c, conversation.Options{Run: "r", Journal: m, Runs: m, Owner: "x"}); err != nil || len(r.Turns) != 2 {
+			if r, err := ran(t.Context(), c, conversation.Options{Run: "r", Journal: m, Runs: m, Owner: "x"}); err != nil || len(r.Turns) != 2 {
 				t.Errorf("resumed: %+v, %v", r, err)
 			}
 		})
@@ -137,7 +137,7 @@ func TestBackendPanics(t *testing.T) {
 			return agentbus.Chunk{Text: "never"}, nil
 		})},
 	} {
-		r, err := conversation.Run(t.Context(), talk(1, "a", c.b, "b", c.b), conversation.Options{})
+		r, err := ran(t.Context(), talk(1, "a", c.b, "b", c.b), conversation.Options{})
 		if err != nil || r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Error.Code != c.want {
 			t.Errorf("%+v, %v", r.Halt, err)
 		}
@@ -146,7 +146,7 @@ func TestBackendPanics(t *testing.T) {
 
 // leases counts renewals, and loses the lease when told to.
 type leases struct {
-	*conversation.Memory
+	*recorder
 	renewed int
 	lost    bool
 }
@@ -166,12 +166,12 @@ func (l *leases) Renew(ctx context.Context, lease agentbus.Lease, ttl time.Durat
 func TestLeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := &leases{Memory: conversation.NewMemory()}
+		l := &leases{recorder: newRecorder()}
 		slow := agentbus.Answer(func(context.Context, *agentbus.Call) (agentbus.Chunk, error) {
 			<-time.After(95 * time.Second)
 			return agentbus.Chunk{Text: "x"}, nil
 		})
-		r, err := conversation.Run(t.Context(), talk(1, "a", slow, "b", slow), conversation.Options{Journal: l, Runs: l})
+		r, err := ran(t.Context(), talk(1, "a", slow, "b", slow), conversation.Options{Journal: l, Runs: l})
 		if err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || l.renewed != 9 {
 			t.Errorf("%+v, %v, %d renewals in 95 s", r.Halt, err, l.renewed)
 		}
@@ -183,9 +183,9 @@ func TestLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var a agents
-		l := &leases{Memory: conversation.NewMemory(), lost: true}
+		l := &leases{recorder: newRecorder(), lost: true}
 		began := time.Now()
-		_, err := conversation.Run(t.Context(), talk(1, "a", a.hangs(), "b", a.hangs()), conversation.Options{Run: "r", Journal: l, Runs: l, TTL: 3 * time.Second})
+		_, err := ran(t.Context(), talk(1, "a", a.hangs(), "b", a.hangs()), conversation.Options{Run: "r", Journal: l, Runs: l, TTL: 3 * time.Second})
 		if agentbus.CodeOf(err) != agentbus.CodeLeaseLost || time.Since(began) != time.Second {
 			t.Errorf("got %v after %v", err, time.Since(began))
 		}
@@ -206,16 +206,16 @@ func TestSleepingDriverIsFenced(t *testing.T) {
 		o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m, Owner: "one"}
 		slept := make(chan error)
 		go func() {
-			_, err := conversation.Run(t.Context(), c, o)
+			_, err := ran(t.Context(), c, o)
 			slept <- err
 		}()
 		synctest.Wait()
 		o.Owner = "two"
-		if _, err := conversation.Run(t.Context(), c, o); agentbus.CodeOf(err) != agentbus.CodeRunConflict {
+		if _, err := ran(t.Context(), c, o); agentbus.CodeOf(err) != agentbus.CodeRunConflict {
 			t.Errorf("a held lease was given away: %v", err)
 		}
 		<-time.After(time.Minute)
-		r, err := conversation.Run(t.Context(), c, o)
+		r, err := ran(t.Context(), c, o)
 		if err != nil || r.Turns[0].Reply.Text != "x" {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -227,20 +227,20 @@ func TestSleepingDriverIsFenced(t *testing.T) {
 }
 
 // strict is a journal that does nothing for a caller that has left.
-type strict struct{ *conversation.Memory }
+type strict struct{ *recorder }
 
 func (s strict) Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return s.Memory.Finish(ctx, done, next, events...)
+	return s.recorder.Finish(ctx, done, next, events...)
 }
 
 func (s strict) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return s.Memory.Halt(ctx, l, h, events...)
+	return s.recorder.Halt(ctx, l, h, events...)
 }
 
 // R9, R14: a caller that leaves as an answer arrives loses neither the answer
@@ -248,7 +248,7 @@ func (s strict) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, eve
 func TestLeavingLosesNothing(t *testing.T) {
 	t.Parallel()
 	var a agents
-	s := strict{conversation.NewMemory()}
+	s := strict{newRecorder()}
 	ctx, cancel := context.WithCancel(t.Context())
 	c := talk(3, "a", a.says("x"), "b", a.says("y"))
 	c.HaltWhen = func([]agentbus.Turn) (string, bool) { // asked between the answer and its write
@@ -256,11 +256,11 @@ func TestLeavingLosesNothing(t *testing.T) {
 		return "", false
 	}
 	o := conversation.Options{Run: "r", Journal: s, Runs: s}
-	r, err := conversation.Run(ctx, c, o)
+	r, err := ran(ctx, c, o)
 	if err != nil || r.Halt.Kind != agentbus.HaltAbort || len(r.Turns) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if r, err = conversation.Run(t.Context(), c, o); err != nil || len(r.Turns) != 3 || len(a.calls) != 3 {
+	if r, err = ran(t.Context(), c, o); err != nil || len(r.Turns) != 3 || len(a.calls) != 3 {
 		t.Errorf("resumed: %+v, %v, calls %v", r, err, a.turns())
 	}
 }

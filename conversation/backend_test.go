@@ -34,7 +34,7 @@ func TestNested(t *testing.T) {
 	}
 	c := talk(3, "o", leaf(), "s", a.swarm(2, "x", leaf(), "y", leaf()))
 	c.Participants[1].Auth = conversation.AuthAgentOwned
-	r, err := conversation.Run(t.Context(), c, conversation.Options{Run: "r", Lineage: agentbus.Lineage{Auth: user}})
+	r, err := ran(t.Context(), c, conversation.Options{Run: "r", Lineage: agentbus.Lineage{Auth: user}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,11 +74,11 @@ func TestNestedDepthLimit(t *testing.T) {
 	for range 4 {
 		deep = a.swarm(1, "a", deep, "b", a.says("y"))
 	}
-	r, err := conversation.Run(t.Context(), talk(1, "a", deep, "b", a.says("y")), conversation.Options{Run: "r"})
+	r, err := ran(t.Context(), talk(1, "a", deep, "b", a.says("y")), conversation.Options{Run: "r"})
 	if err != nil || r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Error.Code != agentbus.CodeDepthExceeded || len(a.calls) > 0 {
 		t.Errorf("%+v, %v after %v", r.Halt, err, a.calls)
 	}
-	r, err = conversation.Run(t.Context(), talk(1, "a", deep, "b", a.says("y")), conversation.Options{Run: "r", MaxDepth: 5})
+	r, err = ran(t.Context(), talk(1, "a", deep, "b", a.says("y")), conversation.Options{Run: "r", MaxDepth: 5})
 	if err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || a.calls[0].Headers[agentbus.HeaderForwardedDepth] != "5" {
 		t.Errorf("limit 5: %+v, %v after %v", r.Halt, err, a.calls)
 	}
@@ -116,11 +116,11 @@ func TestTwoNestedInOneTurn(t *testing.T) {
 		}
 		return agentbus.Chunk{Text: "done"}, nil
 	})
-	m := conversation.NewMemory()
+	m := newRecorder()
 	c := talk(1, "o", both, "p", a.says("p"))
 	o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
 	for range 2 { // the second time resumes the nested run that failed
-		if _, err := conversation.Run(t.Context(), c, o); err != nil {
+		if _, err := ran(t.Context(), c, o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,16 +136,16 @@ func TestNestedCrash(t *testing.T) {
 	t.Parallel()
 	want := ""
 	for at := range 10 {
-		g, m, a := newGateway(), conversation.NewMemory(), new(agents)
+		g, m, a := newGateway(), newRecorder(), new(agents)
 		c := talk(2, "o", g.agent(t), "s", a.swarm(2, "x", g.agent(t), "y", g.agent(t)))
 		o := conversation.Options{Run: "r", Seed: "s", Owner: "dead", TTL: time.Hour}
 		if at > 0 {
-			j := &crashing{Memory: m, at: at}
+			j := &crashing{recorder: m, at: at}
 			o.Journal, o.Runs = j, j
-			_, _ = conversation.Run(t.Context(), c, o)
+			_, _ = ran(t.Context(), c, o)
 		}
 		o.Journal, o.Runs, o.Owner, o.TakeOver = m, m, "alive", 1
-		r, err := conversation.Run(t.Context(), c, o)
+		r, err := ran(t.Context(), c, o)
 		if err != nil {
 			t.Fatalf("cut at write %d: %v", at, err)
 		}
@@ -192,12 +192,12 @@ func TestNestedAbort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var a agents
-		m := conversation.NewMemory()
-		j := &crashing{Memory: m, at: 1000}
+		m := newRecorder()
+		j := &crashing{recorder: m, at: 1000}
 		c := talk(1, "o", a.swarm(1, "x", a.hangs(), "y", a.says("y")), "p", a.says("p"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		r, err := conversation.Run(ctx, c, conversation.Options{Run: "r", Journal: j, Runs: j})
+		r, err := ran(ctx, c, conversation.Options{Run: "r", Journal: j, Runs: j})
 		if err != nil || r.Halt.Kind != agentbus.HaltAbort {
 			t.Errorf("%+v, %v", r.Halt, err)
 		}
@@ -229,7 +229,7 @@ func TestNestedCallerLeaves(t *testing.T) {
 func TestNestedCalledAgain(t *testing.T) {
 	t.Parallel()
 	var a agents
-	m := conversation.NewMemory()
+	m := newRecorder()
 	inner := talk(2, "x", a.says("1"), "y", a.says("2"))
 	b := conversation.Backend(conversation.BackendConfig{
 		Conversation: inner, Journal: m, Runs: m, Payer: func(context.Context) agentbus.Payer { return "p" },

@@ -22,7 +22,7 @@ func costs(m agentbus.Micros) agentbus.Backend {
 // rounded to cents.
 func TestSmallCostsAddUp(t *testing.T) {
 	t.Parallel()
-	r, err := conversation.Run(t.Context(), talk(10, "a", costs(4000), "b", costs(4001)), conversation.Options{})
+	r, err := ran(t.Context(), talk(10, "a", costs(4000), "b", costs(4001)), conversation.Options{})
 	if err != nil || r.Spent != 5*8001 {
 		t.Errorf("spent %v, %v", r.Spent, err)
 	}
@@ -32,18 +32,18 @@ func TestSmallCostsAddUp(t *testing.T) {
 // the run is paused and goes on under a higher limit.
 func TestBudgetIsReserved(t *testing.T) {
 	t.Parallel()
-	m := conversation.NewMemory()
+	m := newRecorder()
 	c := talk(10, "a", costs(50), "b", costs(30))
 	c.Participants[0].MaxCost, c.Participants[1].MaxCost = 50, 30
 	c.Budget = new(agentbus.Micros(120))
 	o := conversation.Options{Run: "r", Journal: m, Runs: m}
-	r, err := conversation.Run(t.Context(), c, o)
+	r, err := ran(t.Context(), c, o)
 	want := agentbus.Halt{Kind: agentbus.HaltBudget, Turns: 2, Participant: "a", Spent: 80, Limit: 120, Reason: "a call of a can cost $0.000050"}
 	if err != nil || r.Halt != want || r.Spent != 80 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	c.Budget, o.Force = new(agentbus.Micros(130)), true
-	if r, err = conversation.Run(t.Context(), c, o); err != nil || r.Halt.Turns != 3 || r.Spent != 130 {
+	if r, err = ran(t.Context(), c, o); err != nil || r.Halt.Turns != 3 || r.Spent != 130 {
 		t.Errorf("resumed: %+v, %v", r, err)
 	}
 }
@@ -52,7 +52,7 @@ func TestBudgetIsReserved(t *testing.T) {
 func TestAbsurdCost(t *testing.T) {
 	t.Parallel()
 	c := talk(10, "a", costs(math.MaxInt64), "b", costs(math.MaxInt64))
-	r, err := conversation.Run(t.Context(), c, conversation.Options{Budget: conversation.NewBudget(math.MaxInt64)})
+	r, err := ran(t.Context(), c, conversation.Options{Budget: conversation.NewBudget(math.MaxInt64)})
 	if err != nil || r.Halt.Kind != agentbus.HaltBudget || r.Halt.Turns != 1 || r.Spent != math.MaxInt64 {
 		t.Errorf("%+v, %v", r.Halt, err)
 	}
@@ -68,7 +68,7 @@ func TestNestedBudget(t *testing.T) {
 	middle.Name = "middle"
 	outer := talk(2, "m", conversation.Backend(conversation.BackendConfig{Conversation: middle}), "w", costs(1))
 	b := conversation.NewBudget(1000)
-	r, err := conversation.Run(t.Context(), outer, conversation.Options{Budget: b})
+	r, err := ran(t.Context(), outer, conversation.Options{Budget: b})
 	if err != nil || r.Spent != 26 || b.Spent() != 26 || r.Turns[0].Cost != 25 {
 		t.Errorf("spent %v of the run, %v of the budget, %v", r.Spent, b.Spent(), err)
 	}
@@ -77,11 +77,11 @@ func TestNestedBudget(t *testing.T) {
 	outer.Participants[0].MaxCost, outer.Participants[1].MaxCost = 25, 1
 	inner.Participants[0].MaxCost, inner.Participants[1].MaxCost = 10, 10
 	outer.Budget = new(agentbus.Micros(26))
-	if r, err = conversation.Run(t.Context(), outer, conversation.Options{}); err != nil || r.Halt.Kind != agentbus.HaltMaxTurns {
+	if r, err = ran(t.Context(), outer, conversation.Options{}); err != nil || r.Halt.Kind != agentbus.HaltMaxTurns {
 		t.Errorf("%+v, %v", r.Halt, err)
 	}
 	outer.Budget = new(agentbus.Micros(25))
-	if r, err = conversation.Run(t.Context(), outer, conversation.Options{}); err != nil || r.Halt.Kind != agentbus.HaltBudget || r.Spent != 25 {
+	if r, err = ran(t.Context(), outer, conversation.Options{}); err != nil || r.Halt.Kind != agentbus.HaltBudget || r.Spent != 25 {
 		t.Errorf("%+v, %v", r.Halt, err)
 	}
 }
@@ -140,7 +140,7 @@ func TestNestedRetryChargesOnce(t *testing.T) {
 	inner.Name = "inner"
 	b := conversation.NewBudget(1000)
 	c := talk(1, "n", twice(conversation.Backend(conversation.BackendConfig{Conversation: inner})), "w", costs(1))
-	r, err := conversation.Run(t.Context(), c, conversation.Options{Budget: b})
+	r, err := ran(t.Context(), c, conversation.Options{Budget: b})
 	if err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || r.Spent != 20 || b.Spent() != 20 {
 		t.Errorf("%+v, %v, budget %v", r, err, b.Spent())
 	}

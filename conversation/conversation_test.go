@@ -64,7 +64,7 @@ func TestValidateNamesEveryFault(t *testing.T) {
 	c.Budget = new(agentbus.Micros(-1))
 	c.Plan = conversation.RoundRobin{}
 	c.Participants[3].Slug, c.Participants[3].Auth, c.Participants[3].MaxCost = "Not a slug", "sometimes", -1
-	_, err := conversation.Run(t.Context(), c, conversation.Options{})
+	_, err := ran(t.Context(), c, conversation.Options{})
 	if agentbus.CodeOf(err) != agentbus.CodeInvalidRequest {
 		t.Fatalf("got %v", err)
 	}
@@ -90,7 +90,7 @@ func TestSlugAndLabel(t *testing.T) {
 	var a agents
 	c := talk(3, "一", a.says("x"), "二", a.says("y"))
 	c.Participants[0].Slug, c.Participants[0].Label = "one", "The First"
-	if _, err := conversation.Run(t.Context(), c, conversation.Options{Run: "r"}); err != nil {
+	if _, err := ran(t.Context(), c, conversation.Options{Run: "r"}); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -110,12 +110,12 @@ func TestOptionsAreChecked(t *testing.T) {
 	var a agents
 	c := talk(1, "a", a.says("x"), "b", a.says("y"))
 	for name, o := range map[string]conversation.Options{
-		"journal and runs": {Journal: conversation.NewMemory()},
+		"journal and runs": {Journal: newRecorder()},
 		"another run":      {Run: "r", Lineage: agentbus.Lineage{Run: "s"}},
 		"max_depth":        {MaxDepth: -1},
 		"no valid id":      {Run: "a b"},
 	} {
-		if _, err := conversation.Run(t.Context(), c, o); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := ran(t.Context(), c, o); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

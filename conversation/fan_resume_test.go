@@ -28,7 +28,7 @@ func TestResumeAsksTheRestOnly(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var a agents
-				m := conversation.NewMemory()
+				m := newRecorder()
 				b := oneAfterAnother(a.streams(reset, agentbus.Chunk{Usage: &agentbus.Usage{Cost: 7}}), a.after(second, "B", nil))
 				late := oneAfterAnother(a.streams(reset), a.after(2*second, "C", nil))
 				c := fans(join, "a", a.after(second, "A", nil), "b", b, "c", late, "synth", a.says("S"))
@@ -60,7 +60,7 @@ func TestResumeAsksTheRestOnly(t *testing.T) {
 func TestBestEffortNeedsOne(t *testing.T) {
 	t.Parallel()
 	var a agents
-	m := conversation.NewMemory()
+	m := newRecorder()
 	c := fans(conversation.JoinBestEffort, "a", oneAfterAnother(a.streams(reset), a.says("A")), "b", a.streams(reset))
 	o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
 	if r, err := conversation.Run(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Participant != "a" {
@@ -95,11 +95,11 @@ func TestFanOutFromAnyCut(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		g, m := newGateway(), conversation.NewMemory()
+		g, m := newGateway(), newRecorder()
 		c := build(g)
 		o := conversation.Options{Run: "r", Seed: "s", Owner: "one"}
 		for _, at := range rapid.SliceOfN(rapid.IntRange(1, 2*width+3), 0, 4).Draw(rt, "cuts") {
-			j := &crashing{Memory: m, at: at, after: rapid.Bool().Draw(rt, "after")}
+			j := &crashing{recorder: m, at: at, after: rapid.Bool().Draw(rt, "after")}
 			o.Journal, o.Runs = j, j
 			_, _ = conversation.Run(context.Background(), c, o)
 			for _, id := range j.done {
@@ -121,14 +121,14 @@ func TestFanOutFromAnyCut(t *testing.T) {
 func TestBeginFindsABranchDone(t *testing.T) {
 	t.Parallel()
 	var a agents
-	m := conversation.NewMemory()
+	m := newRecorder()
 	c := fans("", "a", a.says("A"), "b", oneAfterAnother(a.streams(reset), a.says("B")))
 	o := conversation.Options{Run: "r", Seed: "s", Owner: "one", Journal: m, Runs: m}
 	for range 2 {
 		if _, err := conversation.Run(t.Context(), c, o); err != nil {
 			t.Fatal(err)
 		}
-		o.Journal = &forgetful{Memory: m}
+		o.Journal = &forgetful{recorder: m}
 	}
 	if len(a.calls) != 3 {
 		t.Errorf("asked %v", a.turns())
@@ -140,7 +140,7 @@ func TestJournalFailsInAFanOut(t *testing.T) {
 	t.Parallel()
 	for at := range 5 {
 		var a agents
-		j := &crashing{Memory: conversation.NewMemory(), at: at + 1}
+		j := &crashing{recorder: newRecorder(), at: at + 1}
 		_, err := conversation.Run(t.Context(), fans("", "a", a.says("A"), "b", a.says("B")), conversation.Options{Run: "r", Journal: j, Runs: j})
 		if !errors.Is(err, errCrash) {
 			t.Errorf("write %d: %v", at+1, err)
@@ -152,7 +152,7 @@ func TestJournalFailsInAFanOut(t *testing.T) {
 func TestResumeWithAnotherJoin(t *testing.T) {
 	t.Parallel()
 	var a agents
-	m := conversation.NewMemory()
+	m := newRecorder()
 	o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
 	build := func(join conversation.Join) conversation.Conversation {
 		return fans(join, "a", a.says("A"), "b", a.streams(reset))

@@ -91,7 +91,7 @@ func TestJoins(t *testing.T) {
 				var a agents
 				c := fans(tt.join, "a", a.after(3*second, "A", nil), "b", a.after(2*second, "B", nil), "c", a.after(second, "C", tt.c))
 				began := time.Now()
-				r, err := conversation.Run(t.Context(), c, conversation.Options{Run: "r", Seed: "s"})
+				r, err := ran(t.Context(), c, conversation.Options{Run: "r", Seed: "s"})
 				if err != nil || r.Halt.Kind != tt.halt || r.Reply != tt.reply || outcomes(r.Turns) != tt.turns || time.Since(began) != tt.took {
 					t.Errorf("%v after %v: %s, reply %q: %s", err, time.Since(began), r.Halt, r.Reply, outcomes(r.Turns))
 				}
@@ -109,7 +109,7 @@ func TestFanOutEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var a agents
-		j := &crashing{Memory: conversation.NewMemory(), at: 1000}
+		j := &crashing{recorder: newRecorder(), at: 1000}
 		c := fans(conversation.JoinQuorum(2), "a", a.after(3*second, "A", nil), "b", a.after(2*second, "B", nil), "c", a.after(second, "C", nil), "synth", a.says("S"))
 		got, r, err := trace(t.Context(), c, conversation.Options{Run: "r", Seed: "s", Journal: j, Runs: j}, func(e conversation.Event) {
 			if e.Branch != (e.Turn != nil && e.Turn.Index < 3) {
@@ -146,7 +146,7 @@ func TestSynthesizerHearsAll(t *testing.T) {
 	t.Parallel()
 	var a agents
 	c := fans(conversation.JoinBestEffort, "a", a.says("A"), "b", a.streams(reset), "c", a.says("C"), "synth", a.says("S"))
-	r, err := conversation.Run(t.Context(), c, conversation.Options{Run: "r", Seed: "s"})
+	r, err := ran(t.Context(), c, conversation.Options{Run: "r", Seed: "s"})
 	if err != nil || r.Reply != "S" {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -168,7 +168,7 @@ func TestAbortOfFiftyBranches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var a agents
-		m, release := conversation.NewMemory(), make(chan struct{})
+		m, release := newRecorder(), make(chan struct{})
 		var all []any
 		for i := range 50 {
 			b := oneAfterAnother([]agentbus.Backend{a.says("at once"), a.hangs(), a.deaf(release)}[i%3], a.says("later"))
@@ -179,13 +179,13 @@ func TestAbortOfFiftyBranches(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		began := time.Now()
-		r, err := conversation.Run(ctx, c, o)
+		r, err := ran(ctx, c, o)
 		if took := time.Since(began) - time.Minute; err != nil || r.Halt.Kind != agentbus.HaltAbort || took > second {
 			t.Errorf("%s, %v, %v later", r.Halt, err, took)
 		}
 		close(release)
 		synctest.Wait()
-		r, err = conversation.Run(t.Context(), c, o)
+		r, err = ran(t.Context(), c, o)
 		if err != nil || r.Halt.Kind != agentbus.HaltDone || len(a.calls) != 50+33 {
 			t.Errorf("resumed: %s, %v, %d calls", r.Halt, err, len(a.calls))
 		}
@@ -200,7 +200,7 @@ func TestReaderOfAFanOutStops(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var a agents
-				m := conversation.NewMemory()
+				m := newRecorder()
 				c := fans(conversation.JoinQuorum(2), "a", a.says("A"), "b", a.says("B"), "c", a.after(second, "C", nil), "synth", a.says("S"))
 				o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
 				for e, err := range conversation.Stream(t.Context(), c, o) {
@@ -211,7 +211,7 @@ func TestReaderOfAFanOutStops(t *testing.T) {
 						break
 					}
 				}
-				if r, err := conversation.Run(t.Context(), c, o); err != nil || outcomes(r.Turns) != "0 a done A|1 b done B|2 c cancelled|3 synth done S" {
+				if r, err := ran(t.Context(), c, o); err != nil || outcomes(r.Turns) != "0 a done A|1 b done B|2 c cancelled|3 synth done S" {
 					t.Errorf("resumed: %v: %s", err, outcomes(r.Turns))
 				}
 			})
@@ -230,12 +230,12 @@ func TestFanOutLimits(t *testing.T) {
 	}
 	poor := c
 	poor.Budget = new(agentbus.Micros(29_999))
-	r, err := conversation.Run(t.Context(), poor, conversation.Options{})
+	r, err := ran(t.Context(), poor, conversation.Options{})
 	if err != nil || r.Halt.Kind != agentbus.HaltBudget || r.Halt.Reason != "one call to each of 3 participants can cost $0.030000" || len(a.calls) > 0 {
 		t.Errorf("%+v, %v after %v", r.Halt, err, a.turns())
 	}
 	poor.Budget = new(agentbus.Micros(30_000))
-	if r, err = conversation.Run(t.Context(), poor, conversation.Options{}); err != nil || r.Halt.Kind != agentbus.HaltDone || r.Spent != 30_000 {
+	if r, err = ran(t.Context(), poor, conversation.Options{}); err != nil || r.Halt.Kind != agentbus.HaltDone || r.Spent != 30_000 {
 		t.Errorf("%+v, %v", r.Halt, err)
 	}
 	a.calls = nil
@@ -243,11 +243,11 @@ func TestFanOutLimits(t *testing.T) {
 	wide := c
 	wide.Plan = conversation.PlanFunc(func([]agentbus.Turn) (conversation.Step, error) { return step, nil })
 	wide.MaxWidth = 2
-	if _, err := conversation.Run(t.Context(), wide, conversation.Options{}); err == nil || !strings.Contains(err.Error(), "asks 3 at once, and the limit is 2") || len(a.calls) > 0 {
+	if _, err := ran(t.Context(), wide, conversation.Options{}); err == nil || !strings.Contains(err.Error(), "asks 3 at once, and the limit is 2") || len(a.calls) > 0 {
 		t.Errorf("got %v after %v", err, a.turns())
 	}
 	wide.MaxWidth, wide.MaxTurns = 3, 5
-	r, err = conversation.Run(t.Context(), wide, conversation.Options{})
+	r, err = ran(t.Context(), wide, conversation.Options{})
 	if err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || r.Halt.Reason != "2 turns are left, and 3 participants speak at once" || len(a.calls) != 3 {
 		t.Errorf("%+v, %v after %v", r.Halt, err, a.turns())
 	}
@@ -279,7 +279,7 @@ func TestPlanFaults(t *testing.T) {
 	}
 	for _, step := range []conversation.Step{{Together: []agentbus.Speaker{"a", "x"}}, {Together: []agentbus.Speaker{"a", "a"}}, {Together: []agentbus.Speaker{"a"}, Join: "no"}} {
 		c.Plan = conversation.PlanFunc(func([]agentbus.Turn) (conversation.Step, error) { return step, nil })
-		if r, err := conversation.Run(t.Context(), c, conversation.Options{}); err == nil || r.Halt.Kind != agentbus.HaltAbort || len(a.calls) > 0 {
+		if r, err := ran(t.Context(), c, conversation.Options{}); err == nil || r.Halt.Kind != agentbus.HaltAbort || len(a.calls) > 0 {
 			t.Errorf("%+v: %v", step, err)
 		}
 	}
@@ -334,19 +334,19 @@ func TestStepsOfSeveral(t *testing.T) {
 func TestOnHaltFail(t *testing.T) {
 	t.Parallel()
 	var a agents
-	m := conversation.NewMemory()
+	m := newRecorder()
 	c := talk(2, "a", a.streams(reset), "b", a.says("B"))
 	c.OnHalt = conversation.OnHaltFail
 	o := conversation.Options{Run: "r", Journal: m, Runs: m}
 	for range 2 { // the second time finds it over
-		r, err := conversation.Run(t.Context(), c, o)
+		r, err := ran(t.Context(), c, o)
 		if err != nil || r.Halt.Kind != agentbus.HaltParticipantError || !r.Halt.Final() || len(a.calls) != 1 {
 			t.Errorf("%+v, %v, %d calls", r.Halt, err, len(a.calls))
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if r, err := conversation.Run(ctx, c, conversation.Options{}); err != nil || r.Halt.Final() {
+	if r, err := ran(ctx, c, conversation.Options{}); err != nil || r.Halt.Final() {
 		t.Errorf("%+v, %v", r.Halt, err)
 	}
 }

@@ -253,7 +253,7 @@ func TestGoldenJournal(t *testing.T) {
 	for _, s := range readReference(t).Journal {
 		ref[s.Name] = s
 	}
-	m, a := conversation.NewMemory(), new(agents)
+	m, a := newRecorder(), new(agents)
 	c := talk(3, "a", a.says("a1", "a2"), "b", a.says("b1"))
 	o := conversation.Options{Run: "run", Seed: "SEED", Journal: m, Runs: m}
 	check := func(name string, want []string) {
@@ -296,7 +296,7 @@ func TestGoldenNestedRepeat(t *testing.T) {
 	inner := talk(2, "x", a.says("x"), "y", a.says("y"))
 	inner.Name = "swarm"
 	outer := talk(4, "o", a.says("o"), "swarm", conversation.Backend(conversation.BackendConfig{Conversation: inner}))
-	if _, err := conversation.Run(t.Context(), outer, conversation.Options{Run: "run", Seed: "SEED"}); err != nil {
+	if _, err := ran(t.Context(), outer, conversation.Options{Run: "run", Seed: "SEED"}); err != nil {
 		t.Fatal(err)
 	}
 	var want, got []string

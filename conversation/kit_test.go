@@ -103,10 +103,14 @@ func talk(turns int, participants ...any) conversation.Conversation {
 
 // trace is a run as lines, in the form of testdata/reference.json.
 func trace(ctx context.Context, c conversation.Conversation, o conversation.Options, each ...func(conversation.Event)) (lines []string, result *conversation.Result, err error) {
+	o = recorded(o)
+	var id agentbus.ExecutionID
+	defer func() { checkReplay(c, o, id) }()
 	for e, failed := range conversation.Stream(ctx, c, o) {
 		if failed != nil {
 			return lines, result, failed
 		}
+		id = e.Execution
 		switch e.Type {
 		case agentbus.EventStarted:
 			lines = append(lines, "start")

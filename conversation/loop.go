@@ -215,7 +215,7 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 // fail finishes a turn that was not answered.
 func (d *driver) fail(ctx context.Context, now *intent, failure error) (*intent, *agentbus.Halt, error) {
 	t := &now.turn
-	t.State, t.Error, t.Reply = agentbus.TurnFailed, agentbus.AsError(failure), agentbus.Reply{}
+	t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(agentbus.AsError(failure)), agentbus.Reply{}
 	events := d.events(d.event(agentbus.EventTurnFailed, t.ID, d.spoken(now)))
 	if err := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, nil, events...); err != nil {
 		return nil, nil, fmt.Errorf("finish turn %s: %w", t.ID, err)
@@ -235,6 +235,7 @@ func (d *driver) spoken(now *intent) any {
 		Attempts int              `json:"attempts"`
 		Cost     agentbus.Micros  `json:"cost_micros"`
 		Usage    *agentbus.Usage  `json:"usage,omitempty"`
+		Answer   string           `json:"answer,omitempty"` // its digest, see answered
 		Replayed bool             `json:"replayed,omitempty"`
 		Code     agentbus.Code    `json:"code,omitempty"`
 		Message  string           `json:"message,omitempty"`
@@ -249,7 +250,7 @@ func (d *driver) spoken(now *intent) any {
 	if t.Error != nil {
 		out.Code, out.Message = t.Error.Code, t.Error.Message
 	} else {
-		out.Usage = &t.Reply.Usage
+		out.Usage, out.Answer = &t.Reply.Usage, answered(t).String()
 	}
 	return out
 }

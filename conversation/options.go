@@ -63,6 +63,7 @@ type Options struct {
 // tells: how a nested run finds the budget and the journal around it.
 type enclosing struct {
 	turn    agentbus.TurnKey
+	asked   agentbus.Digest // of its messages
 	account *account
 	options *Options
 }

@@ -22,7 +22,7 @@ var errCrash = errors.New("crash")
 // crashing is a journal whose process dies at its nth write, before or after
 // the write took effect. From then on nothing works.
 type crashing struct {
-	*conversation.Memory
+	*recorder
 	mu     sync.Mutex // guards all below
 	at     int        // counts down; 0 has crashed
 	after  bool
@@ -46,14 +46,14 @@ func (j *crashing) write(f func() error) error {
 }
 
 func (j *crashing) Begin(ctx context.Context, t agentbus.Turn) (stored agentbus.Turn, err error) {
-	err = j.write(func() error { stored, err = j.Memory.Begin(ctx, t); return err })
+	err = j.write(func() error { stored, err = j.recorder.Begin(ctx, t); return err })
 	return stored, err
 }
 
 func (j *crashing) Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error {
 	err := j.write(func() error {
 		j.events = append(j.events, events...)
-		return j.Memory.Finish(ctx, done, next, events...)
+		return j.recorder.Finish(ctx, done, next, events...)
 	})
 	if err == nil && done.State == agentbus.TurnDone {
 		j.done = append(j.done, done.ID)
@@ -64,7 +64,7 @@ func (j *crashing) Finish(ctx context.Context, done agentbus.Turn, next *agentbu
 func (j *crashing) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error {
 	return j.write(func() error {
 		j.events = append(j.events, events...)
-		return j.Memory.Halt(ctx, l, h, events...)
+		return j.recorder.Halt(ctx, l, h, events...)
 	})
 }
 
@@ -111,7 +111,7 @@ func TestCrashAnywhere(t *testing.T) {
 	t.Parallel()
 	const turns = 4
 	undisturbed := newGateway()
-	want, err := conversation.Run(t.Context(), talk(turns, "a", undisturbed.agent(t), "b", undisturbed.agent(t)), conversation.Options{Run: "r", Seed: "s"})
+	want, err := ran(t.Context(), talk(turns, "a", undisturbed.agent(t), "b", undisturbed.agent(t)), conversation.Options{Run: "r", Seed: "s"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,10 +119,10 @@ func TestCrashAnywhere(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d %v", at, after), func(t *testing.T) {
 				t.Parallel()
-				g, m := newGateway(), conversation.NewMemory()
+				g, m := newGateway(), newRecorder()
 				c := talk(turns, "a", g.agent(t), "b", g.agent(t))
 				o := conversation.Options{Run: "r", Seed: "s", Owner: "one"}
-				j := &crashing{Memory: m, at: at, after: after}
+				j := &crashing{recorder: m, at: at, after: after}
 				o.Journal, o.Runs = j, j
 				acknowledged := 0
 				_, _, err := trace(t.Context(), c, o, func(e conversation.Event) {
@@ -136,7 +136,7 @@ func TestCrashAnywhere(t *testing.T) {
 					t.Fatalf("got %v", err)
 				}
 				o.Journal, o.Runs = m, m
-				got, err := conversation.Run(t.Context(), c, o)
+				got, err := ran(t.Context(), c, o)
 				if err != nil || len(got.Turns) < acknowledged {
 					t.Fatalf("%d turns of %d, %v", len(got.Turns), acknowledged, err)
 				}
@@ -158,12 +158,12 @@ func TestCrashAnywhere(t *testing.T) {
 func TestOneWriteATurn(t *testing.T) {
 	t.Parallel()
 	var a agents
-	m := conversation.NewMemory()
-	j := &crashing{Memory: m, at: 1000}
+	m := newRecorder()
+	j := &crashing{recorder: m, at: 1000}
 	c := talk(10, "a", a.says("SECRET WORDS"), "b", a.says("SECRET WORDS"))
 	c.Participants[1].Auth = conversation.AuthAgentOwned
 	o := conversation.Options{Run: "r", Seed: "SECRET SEED", Journal: j, Runs: j, Lineage: agentbus.Lineage{Auth: user}}
-	if _, err := conversation.Run(t.Context(), c, o); err != nil {
+	if _, err := ran(t.Context(), c, o); err != nil {
 		t.Fatal(err)
 	}
 	if writes := 1000 - j.at; writes != 12 { // one Begin, ten Finish, one Halt
@@ -194,10 +194,10 @@ func TestOneWriteATurn(t *testing.T) {
 func TestResumeWithAnother(t *testing.T) {
 	t.Parallel()
 	var a agents
-	m := conversation.NewMemory()
+	m := newRecorder()
 	c := talk(2, "a", a.says("x"), "b", oneAfterAnother(a.streams(reset), a.says("y")))
 	o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
-	if r, err := conversation.Run(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltParticipantError {
+	if r, err := ran(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltParticipantError {
 		t.Fatalf("%+v, %v", r.Halt, err)
 	}
 	calls := len(a.calls)
@@ -217,7 +217,7 @@ func TestResumeWithAnother(t *testing.T) {
 		{c, otherSeed, "another seed"},
 		{changed, otherSeed, "and another seed"},
 	} {
-		_, err := conversation.Run(t.Context(), x.c, x.o)
+		_, err := ran(t.Context(), x.c, x.o)
 		if agentbus.CodeOf(err) != agentbus.CodeRunConflict || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("got %v, want %q", err, x.want)
 		}
@@ -226,7 +226,7 @@ func TestResumeWithAnother(t *testing.T) {
 		t.Fatal("a refused resume called somebody")
 	}
 	otherSeed.Force = true
-	r, err := conversation.Run(t.Context(), changed, otherSeed)
+	r, err := ran(t.Context(), changed, otherSeed)
 	if err != nil || len(r.Turns) != 3 || a.calls[len(a.calls)-1].Messages[0].Content != "s" {
 		t.Errorf("forced: %+v, %v", r.Halt, err)
 	}
@@ -237,9 +237,9 @@ func TestResumeWithAnother(t *testing.T) {
 func TestResumeTakesTheStoredSeed(t *testing.T) {
 	t.Parallel()
 	var a agents
-	m := conversation.NewMemory()
+	m := newRecorder()
 	c := talk(2, "a", a.says("x"), "b", oneAfterAnother(a.streams(reset), a.says("y"), a.says("y")))
-	if _, err := conversation.Run(t.Context(), c, conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}); err != nil {
+	if _, err := ran(t.Context(), c, conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}); err != nil {
 		t.Fatal(err)
 	}
 	impure := c
@@ -247,7 +247,7 @@ func TestResumeTakesTheStoredSeed(t *testing.T) {
 	if _, err := conversation.Run(t.Context(), impure, conversation.Options{Run: "r", Journal: m, Runs: m}); agentbus.CodeOf(err) != agentbus.CodeRunConflict || !strings.Contains(err.Error(), `the plan names "b"`) {
 		t.Errorf("got %v", err)
 	}
-	r, err := conversation.Run(t.Context(), c, conversation.Options{Run: "r", Journal: m, Runs: m})
+	r, err := ran(t.Context(), c, conversation.Options{Run: "r", Journal: m, Runs: m})
 	if err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || a.calls[len(a.calls)-1].Messages[0].Content != "s" {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -257,16 +257,16 @@ func TestResumeTakesTheStoredSeed(t *testing.T) {
 func TestFailedAttemptsCost(t *testing.T) {
 	t.Parallel()
 	var a agents
-	m := conversation.NewMemory()
+	m := newRecorder()
 	used := agentbus.Chunk{Usage: &agentbus.Usage{Cost: 7}}
 	broken := a.streams(reset, used, agentbus.Chunk{Void: true}, used)
 	c := talk(1, "a", oneAfterAnother(broken, a.says("x")), "b", a.says("y"))
 	o := conversation.Options{Run: "r", Journal: m, Runs: m}
-	first, err := conversation.Run(t.Context(), c, o)
+	first, err := ran(t.Context(), c, o)
 	if err != nil || first.Spent != 14 || first.Halt.Error.Code != reset.Code || first.Halt.Participant != "a" {
 		t.Errorf("%+v, %v", first, err)
 	}
-	second, err := conversation.Run(t.Context(), c, o)
+	second, err := ran(t.Context(), c, o)
 	if err != nil || second.Spent != 10_014 || second.Turns[0].Cost != 10_014 || second.Turns[0].Attempts != 3 {
 		t.Errorf("%+v, %v", second, err)
 	}
@@ -302,20 +302,20 @@ func TestResumeFromAnyCut(t *testing.T) {
 			return c
 		}
 		whole := newGateway()
-		want, err := conversation.Run(context.Background(), build(whole), conversation.Options{Run: "r", Seed: "s"})
+		want, err := ran(context.Background(), build(whole), conversation.Options{Run: "r", Seed: "s"})
 		if err != nil {
 			rt.Fatal(err)
 		}
-		g, m := newGateway(), conversation.NewMemory()
+		g, m := newGateway(), newRecorder()
 		c := build(g)
 		o := conversation.Options{Run: "r", Seed: "s", Owner: "one"}
 		for _, at := range rapid.SliceOfN(rapid.IntRange(1, turns+2), 0, 4).Draw(rt, "cuts") {
-			j := &crashing{Memory: m, at: at, after: rapid.Bool().Draw(rt, "after")}
+			j := &crashing{recorder: m, at: at, after: rapid.Bool().Draw(rt, "after")}
 			o.Journal, o.Runs = j, j
-			_, _ = conversation.Run(context.Background(), c, o)
+			_, _ = ran(context.Background(), c, o)
 		}
 		o.Journal, o.Runs = m, m
-		got, err := conversation.Run(context.Background(), c, o)
+		got, err := ran(context.Background(), c, o)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -329,22 +329,22 @@ func TestResumeFromAnyCut(t *testing.T) {
 func TestBeginFindsTheTurnDone(t *testing.T) {
 	t.Parallel()
 	var a agents
-	m := conversation.NewMemory()
+	m := newRecorder()
 	o := conversation.Options{Run: "r", Seed: "s", Owner: "one", Journal: m, Runs: m}
 	c := talk(2, "a", a.says("x"), "b", oneAfterAnother(a.streams(reset), a.says("y")))
-	if _, err := conversation.Run(t.Context(), c, o); err != nil {
+	if _, err := ran(t.Context(), c, o); err != nil {
 		t.Fatal(err)
 	}
-	blind := &forgetful{Memory: m}
+	blind := &forgetful{recorder: m}
 	o.Journal = blind
-	r, err := conversation.Run(t.Context(), c, o)
+	r, err := conversation.Run(t.Context(), c, o) // what this journal hides cannot be replayed
 	if diff := cmp.Diff([]agentbus.TurnID{"r.t0.a", "r.t1.b", "r.t1.b"}, a.turns()); diff != "" || err != nil || len(r.Turns) != 2 || r.Spent != 20_000 {
 		t.Errorf("%+v, %v (-want +got)\n%s", r, err, diff)
 	}
 }
 
 // forgetful is a journal that shows no turns, but knows them.
-type forgetful struct{ *conversation.Memory }
+type forgetful struct{ *recorder }
 
 func (forgetful) Turns(context.Context, agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error] {
 	return func(func(agentbus.Turn, error) bool) {}
@@ -355,19 +355,19 @@ func TestJournalFails(t *testing.T) {
 	t.Parallel()
 	var a agents
 	broken := &agentbus.Error{Code: agentbus.CodeStoreUnavailable, Message: "disk full"}
-	m := conversation.NewMemory()
-	_, err := conversation.Run(t.Context(), talk(1, "a", a.says("x"), "b", a.says("y")), conversation.Options{Journal: unreadable{m, broken}, Runs: m})
+	m := newRecorder()
+	_, err := ran(t.Context(), talk(1, "a", a.says("x"), "b", a.says("y")), conversation.Options{Journal: unreadable{m, broken}, Runs: m})
 	if !errors.Is(err, broken) || len(a.calls) > 0 {
 		t.Errorf("got %v after %v", err, a.turns())
 	}
-	_, err = conversation.Run(t.Context(), talk(1, "a", a.says("x"), "b", a.says("y")), conversation.Options{Journal: m, Runs: closed{m, broken}})
+	_, err = ran(t.Context(), talk(1, "a", a.says("x"), "b", a.says("y")), conversation.Options{Journal: m, Runs: closed{m, broken}})
 	if !errors.Is(err, broken) || len(a.calls) > 0 {
 		t.Errorf("got %v after %v", err, a.turns())
 	}
 }
 
 type unreadable struct {
-	*conversation.Memory
+	*recorder
 	err error
 }
 
@@ -376,7 +376,7 @@ func (u unreadable) Turns(context.Context, agentbus.ExecutionID) iter.Seq2[agent
 }
 
 type closed struct {
-	*conversation.Memory
+	*recorder
 	err error
 }
 

@@ -23,7 +23,7 @@ func TestSeenAndSay(t *testing.T) {
 	c.Plan = conversation.PlanFunc(func(turns []agentbus.Turn) (conversation.Step, error) {
 		return conversation.Step{Speaker: []agentbus.Speaker{"a", "b"}[len(turns)%2], Say: "turn " + strconv.Itoa(len(turns))}, nil
 	})
-	if _, err := conversation.Run(t.Context(), c, conversation.Options{Seed: "s"}); err != nil {
+	if _, err := ran(t.Context(), c, conversation.Options{Seed: "s"}); err != nil {
 		t.Fatal(err)
 	}
 	var fresh [][]string
@@ -61,7 +61,7 @@ func TestHalts(t *testing.T) {
 	for want, c := range map[string]conversation.Conversation{
 		`predicate: a said "APPROVED"`: contains, "predicate: two are enough": predicate, "done: all said": done,
 	} {
-		r, err := conversation.Run(t.Context(), c, conversation.Options{})
+		r, err := ran(t.Context(), c, conversation.Options{})
 		if err != nil || r.Halt.String() != want || !r.Halt.Kind.Final() {
 			t.Errorf("got %v, %v, want %s", r.Halt, err, want)
 		}
@@ -95,7 +95,7 @@ func TestMessagesDoNotChange(t *testing.T) {
 		_ = append(c.Messages, agentbus.Message{Content: "scribbled"})
 		return agentbus.Chunk{Text: "x"}, nil
 	})
-	if _, err := conversation.Run(t.Context(), talk(20, "a", b, "b", b), conversation.Options{}); err != nil {
+	if _, err := ran(t.Context(), talk(20, "a", b, "b", b), conversation.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(copies, given); diff != "" {
@@ -107,11 +107,11 @@ func TestMessagesDoNotChange(t *testing.T) {
 func TestRunIsMinted(t *testing.T) {
 	t.Parallel()
 	var a agents
-	r, err := conversation.Run(t.Context(), talk(1, "a", a.says("x"), "b", a.says("y")), conversation.Options{})
+	r, err := ran(t.Context(), talk(1, "a", a.says("x"), "b", a.says("y")), conversation.Options{})
 	if err != nil || !strings.HasPrefix(string(r.Run), "run_") || string(r.Execution) != string(r.Run) || a.calls[0].Headers[agentbus.HeaderForwardedDepth] != "1" {
 		t.Errorf("%+v, %v, %v", r, err, a.calls)
 	}
-	served, err := conversation.Run(t.Context(), talk(1, "a", a.says("x"), "b", a.says("y")), conversation.Options{Payer: "p", Lineage: agentbus.Lineage{Run: r.Run, Turn: "t"}})
+	served, err := ran(t.Context(), talk(1, "a", a.says("x"), "b", a.says("y")), conversation.Options{Payer: "p", Lineage: agentbus.Lineage{Run: r.Run, Turn: "t"}})
 	if want := agentbus.ExecutionOf("p", agentbus.Lineage{Run: r.Run, Turn: "t"}, "talk"); err != nil || served.Execution != want {
 		t.Errorf("%+v, %v, want execution %s", served, err, want)
 	}

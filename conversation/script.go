@@ -27,6 +27,25 @@ func (s *script) add(m agentbus.Message) {
 	s.sum.Write([]byte(m.Content))
 }
 
+// answered identifies what a turn was answered, to who knows what it was asked:
+// so that its event tells a replay of another answer (R23), and nobody else what
+// a short one was.
+func answered(t *agentbus.Turn) (d agentbus.Digest) {
+	parts := []string{t.Reply.Text, t.Reply.Reasoning, t.Reply.Model, t.Reply.Finish}
+	for _, c := range t.Reply.ToolCalls {
+		parts = append(parts, c.ID, c.Name, c.Arguments)
+	}
+	sum := sha256.New()
+	sum.Write(t.Digest[:])
+	var length [binary.MaxVarintLen64]byte
+	for _, s := range parts {
+		sum.Write(binary.AppendUvarint(length[:0], uint64(len(s))))
+		sum.Write([]byte(s))
+	}
+	sum.Sum(d[:0])
+	return d
+}
+
 // digest is that of all messages.
 func (s *script) digest() (d agentbus.Digest) {
 	s.sum.Sum(d[:0])

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/guard"
@@ -39,7 +40,7 @@ type voice struct {
 func (d *driver) call(ctx context.Context, now *intent, a *account) iter.Seq2[agentbus.Chunk, error] {
 	p, s, t := &d.conversation.Participants[now.who], &d.sent[now.who], &now.turn
 	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen}
-	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, account: a, options: &d.options})
+	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options})
 	return guard.Call(ctx, p.Backend, call)
 }
 
@@ -68,10 +69,35 @@ func (d *driver) hear(v *voice, chunk agentbus.Chunk, err error) {
 // answer, or nil.
 func (v *voice) end() error {
 	t := &v.turn
-	t.Reply = v.reply.Reply()
+	t.Reply = storable(v.reply.Reply())
 	t.Cost = sum(t.Cost, max(0, t.Reply.Usage.Cost))
 	if v.failure == nil && strings.TrimSpace(t.Reply.Text) == "" && len(t.Reply.ToolCalls) == 0 {
 		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: string(t.Speaker) + " completed without text"}
 	}
 	return v.failure
+}
+
+// storable returns r as a journal gives it back: text that is not UTF-8 does not
+// survive being stored, and a resumed run must say what the run said before.
+func storable(r agentbus.Reply) agentbus.Reply {
+	for _, s := range [...]*string{&r.Text, &r.Reasoning, &r.Model, &r.Finish} {
+		*s = strings.ToValidUTF8(*s, "\uFFFD")
+	}
+	for i := range r.ToolCalls { // the list is the builder's, which is done with
+		c := &r.ToolCalls[i]
+		for _, s := range [...]*string{&c.ID, &c.Name, &c.Arguments} {
+			*s = strings.ToValidUTF8(*s, "\uFFFD")
+		}
+	}
+	return r
+}
+
+// recordable returns the error that e is stored as: see storable.
+func recordable(e *agentbus.Error) *agentbus.Error {
+	if utf8.ValidString(e.Message) {
+		return e
+	}
+	valid := *e // it may be shared
+	valid.Message = strings.ToValidUTF8(e.Message, "\uFFFD")
+	return &valid
 }

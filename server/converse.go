@@ -37,6 +37,9 @@ type Start struct {
 	// Authorization, Timeout and Force are looked at.
 	Resume bool
 	Force  bool // resume with another definition or seed (R15)
+	// From forks another run (R23): the conversation and its seed are that one's,
+	// with the definition of today; Run is the new one's id. nil: a run of its own.
+	From *Fork
 }
 
 // A Peer is an agent that is not in the configuration.
@@ -56,6 +59,7 @@ type spec struct {
 	MaxTurns     int              `json:"max_turns,omitempty"`
 	Budget       *agentbus.Micros `json:"budget_micros,omitempty"`
 	Deadline     time.Time        `json:"deadline,omitzero"` // for workers: who resumes by hand sets another
+	From         *source          `json:"from,omitempty"` // of a fork
 }
 
 // Converse drives a conversation here: its agents are called through this bus's
@@ -126,10 +130,18 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 		o.Deadline = time.Now().Add(st.Timeout)
 	}
 	sp := spec{Conversation: st.Conversation, Peers: st.Peers, MaxTurns: st.MaxTurns, Budget: st.Budget, Deadline: o.Deadline}
-	if st.Resume {
-		if sp, err = s.resumed(ctx, st, &o, key); err != nil {
-			return c, o, err
-		}
+	switch {
+	case st.Resume:
+		sp, err = s.resumed(ctx, st, &o)
+	case st.From != nil:
+		sp, o.Seed, err = s.forked(ctx, st.From)
+		sp.Deadline = o.Deadline
+	}
+	if err != nil {
+		return c, o, err
+	}
+	if st.Resume || st.From != nil {
+		sp.again(st, key)
 	}
 	if o.Spec, err = json.Marshal(sp); err != nil {
 		return c, o, err
@@ -143,16 +155,13 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 
 // resumed returns how the conversation of a run was built, and sets in o who
 // pays for it.
-func (s *wiring) resumed(ctx context.Context, st *Start, o *conversation.Options, key func(string) agentbus.Credential) (sp spec, err error) {
+func (s *wiring) resumed(ctx context.Context, st *Start, o *conversation.Options) (sp spec, err error) {
 	e, found, err := s.store.Execution(ctx, agentbus.ExecutionID(st.Run))
 	if err != nil {
 		return sp, err
 	}
 	if !found {
-		return sp, &agentbus.Error{
-			Code: agentbus.CodeRunNotFound, Message: "no driver of this store ran " + string(st.Run),
-			Explain: &agentbus.Explain{Next: "see agentbus runs; a run without a conversation was driven elsewhere, and is resumed there"},
-		}
+		return sp, notDriven(st.Run)
 	}
 	if err := json.Unmarshal(e.Spec, &sp); err != nil {
 		return sp, fmt.Errorf("run %s was not begun by this program: %w", st.Run, err)
@@ -169,17 +178,29 @@ func (s *wiring) resumed(ctx context.Context, st *Start, o *conversation.Options
 			return sp, err
 		}
 	}
+	return sp, nil
+}
+
+// again adds to a stored spec what is not stored, or is said anew.
+func (sp *spec) again(st *Start, key func(string) agentbus.Credential) {
 	if st.Budget != nil {
 		sp.Budget = st.Budget
 	}
 	for i := range sp.Peers {
 		sp.Peers[i].Key = key(sp.Peers[i].KeyEnv)
 	}
-	return sp, nil
 }
 
 // conversation builds the conversation that sp describes.
 func (s *wiring) conversation(sp spec) (conversation.Conversation, error) {
+	c, err := s.defined(sp)
+	if err == nil && sp.From != nil {
+		c = conversation.Fork(c, conversation.Source{Execution: sp.From.Execution, Turns: sp.From.Turns, Journal: s.store})
+	}
+	return c, err
+}
+
+func (s *wiring) defined(sp spec) (conversation.Conversation, error) {
 	if sp.Peers != nil {
 		return s.peers(sp)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/server"
 )
 
@@ -50,6 +51,7 @@ func TestDemoClaimsNothingThatTheStoreDoesNotHold(t *testing.T) {
 	}
 	s := opened(t, "", map[string]string{"AGENTBUS_STORE_URL": "sqlite:" + p.Store})
 	demoTalk(t, s, p.Runs[0].Run)
+	demoReplay(t, s, p.Runs[0].Run)
 	demoLoop(t, s, p.Runs[1].Run)
 	demoRetry(t, s, p.Runs[2].Run)
 	for _, r := range p.Runs {
@@ -188,5 +190,30 @@ func TestDemoShowsTreesAndTotals(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
 		t.Errorf("the demo left %q, %v", left, err)
+	}
+}
+
+// demoReplay: the conversation that was killed in between is replayed as it was
+// (R23).
+func demoReplay(t *testing.T, s server.Store, run agentbus.RunID) {
+	t.Helper()
+	c, err := demoConversation("http://127.0.0.1:1/v1", agentbus.Credential{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, found, err := s.Execution(t.Context(), agentbus.ExecutionID(run))
+	if err != nil || !found {
+		t.Fatal(found, err)
+	}
+	rec := conversation.Record{Execution: e, Turns: turnsOf(t, s, run)}
+	for event, err := range s.Events(t.Context(), e.ID, -1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.Events = append(rec.Events, event)
+	}
+	got, err := conversation.Replay(t.Context(), c, rec)
+	if err != nil || got.Divergence != nil || len(got.Events) != len(rec.Events) {
+		t.Errorf("%v, %v", got.Divergence, err)
 	}
 }

@@ -129,12 +129,13 @@ func program(t *testing.T, dir string, env []string, args ...string) (code int, 
 }
 
 // configure writes a configuration and returns its path. The store is bus.db
-// beside it.
+// beside it, and all its runs are replayed when the test ends.
 func configure(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agentbus.yaml")
 	text = fmt.Sprintf("listen: 127.0.0.1:0\nadmin: {listen: '127.0.0.1:0'}\nstore: {url: %q}\n", "sqlite:"+filepath.Join(filepath.Dir(path), "bus.db")) + text
 	save(t, path, text)
+	t.Cleanup(func() { replayable(t, path, nil) })
 	return path
 }
 

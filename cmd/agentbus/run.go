@@ -25,6 +25,8 @@ type cli struct {
 	Stop    stopVerb    `cmd:"" help:"Cut every live call of a run at a serving bus, and refuse new ones."`
 	Runs    runsVerb    `cmd:"" help:"List runs, newest first."`
 	Trace   traceVerb   `cmd:"" help:"Show who called whom in a run, at which depth, and who paid."`
+	Replay  replayVerb  `cmd:"" help:"Drive a run again against what was recorded of it, calling nobody; or fork it; or compare it with another."`
+	Events  eventsVerb  `cmd:"" help:"Print what the drivers of a run wrote, a line an event."`
 	Agents  agentsVerbs `cmd:"" help:"List the agents."`
 	Ledger  ledgerVerbs `cmd:"" help:"Show, export and verify what calls came to."`
 	Keys    keysVerbs   `cmd:"" help:"Manage API keys."`

@@ -67,7 +67,8 @@ func dash(s string) string {
 
 // traceVerb shows who called whom in a run, and who paid.
 type traceVerb struct {
-	ID string `arg:"" name:"run" help:"The run."`
+	ID     string `arg:"" name:"run" help:"The run."`
+	Follow bool   `help:"Show a conversation as it goes on, a line an event, until it halts; exit as agentbus run does."`
 }
 
 // A trace is all that is known of a run.
@@ -86,6 +87,9 @@ func (v *traceVerb) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // only read
+	if v.Follow {
+		return v.follow(ctx, a, s.Store())
+	}
 	t, err := traceOf(ctx, s.Store(), agentbus.RunID(v.ID))
 	if err != nil {
 		return err

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/conversation"
+	"github.com/agentbus/agentbus/server"
+)
+
+// A follower reads the events of a run as they come.
+type follower struct {
+	store server.Store
+	run   agentbus.RunID
+	read  map[agentbus.ExecutionID]agentbus.Position // the next position of each
+	// top is the top-level execution as it stood before its events were read.
+	top agentbus.Execution
+}
+
+// A news is an event and where it happened.
+type news struct {
+	agentbus.Event
+
+	execution *agentbus.Execution
+}
+
+// news returns the events that were not returned before, of all executions, by
+// time.
+func (f *follower) news(ctx context.Context) (all []news, err error) {
+	executions, err := f.store.Executions(ctx, f.run)
+	if err != nil {
+		return nil, err
+	}
+	if f.read == nil {
+		f.read = map[agentbus.ExecutionID]agentbus.Position{}
+	}
+	for i := range executions {
+		e := &executions[i]
+		if i == 0 {
+			f.top = *e
+		}
+		for got, err := range f.store.Events(ctx, e.ID, f.read[e.ID]-1) {
+			if err != nil {
+				return nil, err
+			}
+			f.read[e.ID] = got.Position + 1
+			all = append(all, news{got, e})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b news) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
+	return all, nil
+}
+
+// pollEvery is how often a follower looks.
+const pollEvery = 200 * time.Millisecond
+
+// follow shows a run until it halts: a line an event as they come, from whatever
+// process, then the whole tree. It ends as the run did.
+func (v *traceVerb) follow(ctx context.Context, a *app, s server.Store) error {
+	f := follower{store: s, run: agentbus.RunID(v.ID)}
+	if _, err := executionsOf(ctx, s, f.run); err != nil {
+		return err
+	}
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		events, err := f.news(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range events {
+			if err := v.tell(a, &events[i]); err != nil {
+				return err
+			}
+		}
+		if f.top.State != agentbus.RunRunning && len(events) == 0 {
+			return v.ended(ctx, a, s, &f.top)
+		}
+		if l := f.top.Lease; f.top.State == agentbus.RunRunning && !l.Expires.IsZero() && time.Now().After(l.Expires) {
+			return &failure{exit: exitFailed, what: "nobody drives run " + v.ID + " any more", why: "its lease has ended", next: "agentbus resume " + v.ID}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// tell prints an event as one line, indented as deep as it happened.
+func (v *traceVerb) tell(a *app, n *news) error {
+	if a.JSON {
+		return (&eventsVerb{}).print(a, &n.Event)
+	}
+	p := a.colours(a.stdout)
+	what := strings.TrimPrefix(n.Type, "agentbus.")
+	if n.Type == agentbus.EventTurnFailed {
+		what = p.red(what)
+	}
+	who := n.execution.Conversation
+	if n.Turn != "" {
+		who = strings.TrimPrefix(string(n.Turn), string(n.Run)+".")
+	}
+	line := fmt.Sprintf("%s%s  %s  %s\n", strings.Repeat("  ", n.execution.Depth), p.bold(harmless(who)), what, p.dim(harmless(gist(&n.Event))))
+	_, err := io.WriteString(a.stdout, line)
+	return err
+}
+
+// gist is what the data of an event come to in a few words.
+func gist(e *agentbus.Event) string {
+	var d struct {
+		Attempts int             `json:"attempts"`
+		Cost     agentbus.Micros `json:"cost_micros"`
+		Usage    *agentbus.Usage `json:"usage"`
+		Replayed bool            `json:"replayed"`
+		Code     agentbus.Code   `json:"code"`
+		Message  string          `json:"message"`
+		Turns    int             `json:"turns"`
+		agentbus.Halt
+	}
+	if json.Unmarshal(e.Data, &d) != nil {
+		return ""
+	}
+	switch e.Type {
+	case agentbus.EventTurnDone:
+		s := "$" + d.Cost.USD()
+		if d.Usage != nil {
+			s = fmt.Sprintf("tokens %d→%d  ", d.Usage.InputTokens, d.Usage.OutputTokens) + s
+		}
+		if d.Attempts > 1 {
+			s += fmt.Sprintf("  %d attempts", d.Attempts)
+		}
+		if d.Replayed {
+			s += "  from memory"
+		}
+		return s
+	case agentbus.EventTurnFailed:
+		return string(d.Code) + "  " + d.Message
+	case agentbus.EventResumed:
+		return "after " + plural(d.Turns, "turn")
+	case agentbus.EventHalted:
+		h := d.Halt
+		h.Turns = d.Turns
+		return h.String()
+	}
+	return ""
+}
+
+// ended prints the tree of a run that has halted, and ends as the run did.
+func (v *traceVerb) ended(ctx context.Context, a *app, s server.Store, top *agentbus.Execution) error {
+	if !a.JSON {
+		t, err := traceOf(ctx, s, agentbus.RunID(v.ID))
+		if err != nil {
+			return err
+		}
+		if err := a.answer(t, t.text(a.colours(a.stdout))); err != nil {
+			return err
+		}
+	}
+	if top.Halt == nil {
+		return nil
+	}
+	return halted(ctx, &conversation.Result{Run: top.Run, Execution: top.ID, Halt: *top.Halt}, "")
+}

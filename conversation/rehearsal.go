@@ -1,0 +1,292 @@
+package conversation
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A rehearsal is the journal and the backends of a replay (R23): it answers from
+// a record and compares what the driver writes with it. Turns are told apart by
+// their ids, and several may be pending at once: they are answered in the order
+// in which the record has their results.
+type rehearsal struct {
+	*memory // what has been made again
+
+	record  *Record
+	turns   map[int]*agentbus.Turn            // recorded, by index
+	last    map[agentbus.TurnID]int           // index of a turn's last event
+	ids     map[agentbus.TurnID]int           // index of the turn
+	cancel  context.CancelCauseFunc           // ends the drive from outside
+	halt    *agentbus.Halt                    // that the drive was recorded with; nil: it was cut off
+	above   *Budget                           // what others had spent of, nil: nobody
+	others  agentbus.Micros                   // what they had spent, at the end
+	mu      sync.Mutex                        // guards all below; taken before that of memory
+	next    int                               // index of the event that comes next
+	end     int                               // index behind the last event of the drive
+	events  []agentbus.Event                  // made again
+	begun   map[agentbus.TurnID]agentbus.Turn // pending in this drive, as they were intended
+	due     map[agentbus.TurnID]int           // turns with a result in this drive: where its event stands, or loose
+	asked   int                               // how many of the results were given
+	results int                               // how many there are in this drive
+	held    []agentbus.Event                  // made again, and held back
+	heard   map[agentbus.TurnID]bool          // cancelled turns that have said all they did
+	skipped bool                              // a turn was finished that was left pending
+	moved   chan struct{}                     // closed when something changes that they wait for
+
+	diverged *Divergence
+}
+
+// errCut ends a driver as losing its lease does: at once, writing nothing.
+var errCut = &agentbus.Error{Code: agentbus.CodeLeaseLost, Message: "the recorded driver wrote nothing more"}
+
+func newRehearsal(r *Record) *rehearsal {
+	h := &rehearsal{
+		memory: newMemory(), record: r, turns: make(map[int]*agentbus.Turn, len(r.Turns)), last: map[agentbus.TurnID]int{},
+		ids: make(map[agentbus.TurnID]int, len(r.Turns)), moved: make(chan struct{}), cancel: func(error) {},
+	}
+	for i := range r.Turns {
+		h.turns[r.Turns[i].Index], h.ids[r.Turns[i].ID] = &r.Turns[i], r.Turns[i].Index
+	}
+	for i := range r.Events {
+		if isResult(&r.Events[i]) {
+			h.last[r.Events[i].Turn] = i
+		}
+	}
+	e := r.Execution
+	e.State, e.Halt, e.Lease, e.Ended = "", nil, agentbus.Lease{}, time.Time{}
+	h.runs[e.ID] = &memoryRun{execution: e}
+	return h
+}
+
+// loose is where a result stands whose event is held back (R20), and was when
+// the record was read.
+const loose = -1
+
+// states are what the events of results tell of their turns.
+var states = map[string]agentbus.TurnState{
+	agentbus.EventTurnDone: agentbus.TurnDone, agentbus.EventTurnFailed: agentbus.TurnFailed, agentbus.EventTurnCancelled: agentbus.TurnCancelled,
+}
+
+func isResult(e *agentbus.Event) bool { return states[e.Type] != "" }
+
+// enter begins a drive.
+func (h *rehearsal) enter(end int, cancel context.CancelCauseFunc) {
+	h.end, h.cancel, h.halt = end, cancel, nil
+	h.begun, h.asked, h.held = map[agentbus.TurnID]agentbus.Turn{}, 0, nil
+	h.due, h.heard, h.skipped = map[agentbus.TurnID]int{}, map[agentbus.TurnID]bool{}, false
+	for i := h.next; i < end; i++ {
+		if isResult(&h.record.Events[i]) {
+			h.due[h.record.Events[i].Turn] = i
+		}
+	}
+	if end == len(h.record.Events) {
+		h.loosen()
+	}
+	h.results = len(h.due)
+	if end > h.next {
+		if e := &h.record.Events[end-1]; e.Type == agentbus.EventHalted {
+			h.halt = new(agentbus.Halt)
+			if json.Unmarshal(e.Data, h.halt) != nil {
+				h.halt = &agentbus.Halt{} // no halt is like it: the events will differ
+			}
+		}
+	}
+}
+
+// loosen adds the results that turns have and events do not: those of the last
+// drive, which are held back.
+func (h *rehearsal) loosen() {
+	for _, t := range h.turns {
+		if _, here := h.due[t.ID]; !here && h.isLoose(t) {
+			h.due[t.ID] = loose
+		}
+	}
+}
+
+// isLoose reports whether the last result of a turn has no event.
+func (h *rehearsal) isLoose(t *agentbus.Turn) bool {
+	at, known := h.last[t.ID]
+	if t.State == agentbus.TurnPending || !known {
+		return t.State != agentbus.TurnPending
+	}
+	return states[h.record.Events[at].Type] != t.State || t.State != agentbus.TurnDone && h.told(at).Attempts != t.Attempts
+}
+
+// outside returns why the drive was ended other than by its own decision.
+func (h *rehearsal) outside() (error, bool) {
+	switch {
+	case h.halt == nil:
+		return errCut, true
+	case h.halt.Kind == agentbus.HaltAbort:
+		return context.Canceled, true
+	case h.halt.Kind == agentbus.HaltDeadline:
+		return errDeadline, true
+	}
+	return nil, false
+}
+
+// Open finds the execution that is replayed; see Runs.
+func (h *rehearsal) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if want := h.record.Execution.ID; e.ID != want {
+		h.diverge(-1, "execution", string(want), string(e.ID))
+		return e, errCut
+	}
+	return h.memory.Open(ctx, e, claim)
+}
+
+// Turns yields what was made again so far; see Journal. A drive whose events
+// hold nothing but its end was ended here.
+func (h *rehearsal) Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error] {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if cause, ended := h.outside(); ended && h.next < h.end && h.record.Events[h.next].Type == agentbus.EventHalted {
+		h.cancel(cause)
+		return func(yield func(agentbus.Turn, error) bool) { yield(agentbus.Turn{}, cause) }
+	}
+	return h.memory.Turns(ctx, id)
+}
+
+// Begin compares an intent; see Journal.
+func (h *rehearsal) Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if cause, ended := h.outside(); ended && len(h.due) == 0 && !h.reached(h.turns[t.Index]) {
+		h.cancel(cause) // it was ended before it wrote the intent
+		return t, cause
+	}
+	if !h.intended(&t) {
+		return t, errCut
+	}
+	return h.memory.Begin(ctx, t)
+}
+
+// reached reports whether a drive that gave t no result can have begun it: not
+// one that has its last result from before, nor one that the next drive began.
+func (h *rehearsal) reached(t *agentbus.Turn) bool {
+	if t == nil {
+		return false
+	}
+	if at, known := h.last[t.ID]; known && at < h.end && t.State != agentbus.TurnPending {
+		return false
+	}
+	return h.end == len(h.record.Events) || !t.Began.After(h.record.Events[h.end].At)
+}
+
+// intended compares the intent of a turn with the record.
+func (h *rehearsal) intended(t *agentbus.Turn) bool {
+	want := h.turns[t.Index]
+	if want == nil {
+		return h.diverge(t.Index, "turn", "none", string(t.ID))
+	}
+	if field, was, is := intents(want, t, h.record.Above != nil || h.record.Execution.Parent == ""); field != "" {
+		return h.diverge(t.Index, field, was, is)
+	}
+	h.begun[t.ID] = *t
+	h.move()
+	return true
+}
+
+// Finish compares a result and an intent; see Journal.
+func (h *rehearsal) Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, due := h.due[done.ID]
+	cause, ended := h.outside()
+	if !due && ended && !h.opened(events) {
+		return errCut
+	}
+	switch {
+	case !due && ended && len(h.due) > 0: // the drive ended before this, but turns beside it come first here
+		h.skipped = true
+		return nil
+	case !due && ended: // the drive ended before this
+		h.cancel(cause)
+		return cause
+	case !due || h.diverged != nil:
+		return errCut
+	}
+	again := func(t *agentbus.Turn) bool { // a driver that wrote no event began it again
+		return t.State == agentbus.TurnPending && done.State != agentbus.TurnDone
+	}
+	if want := h.turns[done.Index]; want != nil && (at == loose || at == h.last[done.ID] && !h.isLoose(want)) && !again(want) {
+		if field, was, is := results(want, &done); field != "" {
+			h.diverge(done.Index, field, was, is)
+			return errCut
+		}
+	}
+	delete(h.begun, done.ID)
+	delete(h.due, done.ID)
+	if h.skipped { // it is not the last of its turns, though the driver was told so
+		events, next = slices.DeleteFunc(events, func(e agentbus.Event) bool { return e.Hold == 0 && e.Type == agentbus.EventJoined }), nil
+	}
+	if !h.written(events) || next != nil && !h.intended(next) {
+		return errCut
+	}
+	h.move()
+	if err := h.memory.Finish(ctx, done, next); err != nil || !ended || len(h.due) > 0 {
+		return err
+	}
+	if h.skipped {
+		h.cancel(cause)
+		return cause
+	}
+	if next == nil && len(h.begun) > 0 { // the turns beside it were left pending
+		h.cancel(cause)
+	}
+	return nil
+}
+
+// opened compares the first event of a drive, which comes with a result that the
+// drive ended before.
+func (h *rehearsal) opened(events []agentbus.Event) bool {
+	if len(events) == 0 || events[0].Type != agentbus.EventStarted && events[0].Type != agentbus.EventResumed {
+		return true
+	}
+	return h.next == h.end || h.compare(events[0])
+}
+
+// Halt compares the end of a drive; see Runs.
+func (h *rehearsal) Halt(ctx context.Context, l agentbus.Lease, halt agentbus.Halt, events ...agentbus.Event) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.halt == nil || h.diverged != nil || !h.written(events) {
+		return errCut
+	}
+	return h.memory.Halt(ctx, l, halt)
+}
+
+// move wakes the backends that wait.
+func (h *rehearsal) move() {
+	close(h.moved)
+	h.moved = make(chan struct{})
+}
+
+// diverge keeps the first difference, and ends the drive. It returns false.
+func (h *rehearsal) diverge(turn int, what, recorded, replayed string) bool {
+	if h.diverged == nil {
+		h.diverged = &Divergence{Execution: h.record.Execution.ID, Turn: turn, Position: -1, What: what, Recorded: recorded, Replayed: replayed}
+	}
+	h.cancel(errCut)
+	return false
+}
+
+// divergeAt is diverge at an event.
+func (h *rehearsal) divergeAt(at int, id agentbus.TurnID, what, recorded, replayed string) bool {
+	first, turn := h.diverged == nil, -1
+	if i, known := h.ids[id]; known {
+		turn = i
+	}
+	h.diverge(turn, what, recorded, replayed)
+	if first {
+		h.diverged.Position = agentbus.Position(at)
+	}
+	return false
+}
