@@ -26,7 +26,10 @@ import (
 	"github.com/agentbus/agentbus/server/config"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	supervise()
+	goleak.VerifyTestMain(m)
+}
 
 // An agent is an OpenAI-compatible server that remembers what it was sent.
 type agent struct {
