@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/agentbus/agentbus"
-	"github.com/agentbus/agentbus/execagent"
 )
 
 const superviseArg = "supervise"
@@ -22,12 +21,6 @@ func supervisor(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	return []string{self, superviseArg}
-}
-
-func supervise() {
-	if len(os.Args) > 1 && os.Args[1] == superviseArg {
-		os.Exit(execagent.Supervise(os.Args[2:]))
-	}
 }
 
 // B4, G30: the workers of a program outlast a change of the configuration that is

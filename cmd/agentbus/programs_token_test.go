@@ -130,10 +130,8 @@ func TestCall(t *testing.T) {
 		"no URL":           {[]string{"AGENTBUS_URL=x"}, []string{"say", "hello"}, 2, "", "no URL"},
 		"not this key":     {[]string{"AGENTBUS_TOKEN=another"}, []string{"say", "hello"}, 3, "", "not known"},
 		"deep":             {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=2"}, []string{"say", "hello"}, 0, "you said: hello", ""},
-		"too deep": { // refused before anything is sent: nobody listens there
-			[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=3", "AGENTBUS_URL=http://127.0.0.1:1"},
-			[]string{"say", "hello"}, 3, "", "depth 4 reaches the limit of 4",
-		},
+		// Refused before anything is sent: nobody listens there.
+		"too deep":      {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=3", "AGENTBUS_URL=http://127.0.0.1:1"}, []string{"say", "x"}, 3, "", "depth 4 reaches the limit of 4"},
 		"a lower limit": {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=1", "AGENTBUS_MAX_DEPTH=2", "AGENTBUS_URL=http://127.0.0.1:1"}, []string{"say", "x"}, 3, "", "limit of 2"},
 		"no depth":      {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=-1"}, []string{"say", "hello"}, 2, "", "AGENTBUS_DEPTH"},
 		"no limit":      {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_MAX_DEPTH=lots"}, []string{"say", "hello"}, 2, "", "AGENTBUS_MAX_DEPTH"},
