@@ -141,6 +141,15 @@ func TestCall(t *testing.T) {
 			t.Errorf("%s: %d, %q, %q, want %d, %q and %q", name, code, stdout, stderr, tt.code, tt.stdout, tt.says)
 		}
 	}
+	// B3: the end of its standard error is in the record, and nothing is charged.
+	_, header, _, err := post(t.Context(), b.url, "alice-secret", `{"model":"fail","messages":[{"role":"user","content":"hello"}]}`, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := opened(t, path, env).Calls(t.Context(), agentbus.RunID(header.Get("X-Tangle-Runid")))
+	if err != nil || len(calls) != 1 || !strings.Contains(calls[0].Message, "it said: oops") || calls[0].State != agentbus.CallVoided || calls[0].Cost != 0 {
+		t.Errorf("recorded: %+v, %v", calls, err)
+	}
 	before := len(linesOf(t, filepath.Join(dir, "started")))
 	for range 2 { // the same key: one execution
 		code, stdout, stderr := program(t, dir, []string{"AGENTBUS_URL=" + b.url, "AGENTBUS_TOKEN=alice-secret"}, "call", "--json", "--key", "k", "say", "hi")
