@@ -24,13 +24,21 @@ type Event struct {
 	Turn      TurnID          `json:"turn,omitempty"`
 	Cause     EventID         `json:"cause,omitempty"`
 	Data      json.RawMessage `json:"data,omitempty"`
+	// Hold keeps the event back, although it is stored with what it reports: 0
+	// is not at all, otherwise it is given its position when the next event of
+	// its execution is stored that is not held, before that one, behind those
+	// held of a lower Hold. It makes the order of events that happen side by
+	// side one that does not depend on who is faster (R20).
+	Hold int `json:"-"`
 }
 
 // The types of events that a driver writes into its journal.
 const (
-	EventStarted    = "agentbus.conversation.started"
-	EventResumed    = "agentbus.conversation.resumed"
-	EventTurnDone   = "agentbus.turn.done"
-	EventTurnFailed = "agentbus.turn.failed"
-	EventHalted     = "agentbus.conversation.halted"
+	EventStarted       = "agentbus.conversation.started"
+	EventResumed       = "agentbus.conversation.resumed"
+	EventTurnDone      = "agentbus.turn.done"
+	EventTurnFailed    = "agentbus.turn.failed"
+	EventTurnCancelled = "agentbus.turn.cancelled" // the join of its fan-out did not need it
+	EventJoined        = "agentbus.fanout.joined"  // all branches of a fan-out are final; their events come before
+	EventHalted        = "agentbus.conversation.halted"
 )

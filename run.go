@@ -89,7 +89,11 @@ type Halt struct {
 	Error       *Error   `json:"error,omitempty"`
 	Spent       Micros   `json:"spent_micros,omitempty"` // of a budget halt
 	Limit       Micros   `json:"limit_micros,omitempty"`
+	Failed      bool     `json:"failed,omitempty"` // it ends the run although its kind would pause it: the conversation says so
 }
+
+// Final reports whether the run is over; else it is paused, and can be resumed.
+func (h Halt) Final() bool { return h.Failed || h.Kind.Final() }
 
 // String describes the halt in one line, such as "max_turns (4)".
 func (h Halt) String() string {

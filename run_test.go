@@ -44,6 +44,9 @@ func TestHaltKindFinal(t *testing.T) {
 		if got := kind.Final(); got != want {
 			t.Errorf("%s: final = %t, want %t", kind, got, want)
 		}
+		if got := (agentbus.Halt{Kind: kind}).Final(); got != want || !(agentbus.Halt{Kind: kind, Failed: true}).Final() {
+			t.Errorf("a halt by %s: final = %t, want %t", kind, got, want)
+		}
 	}
 }
 

@@ -75,11 +75,13 @@ type TurnState string
 // under the same id; done never changes.
 //
 //	(new) ─Begin─▶ pending ─Finish─▶ done
-//	                  └─────Finish─▶ failed ─Begin─▶ pending
+//	                  ├─────Finish─▶ failed ─Begin─▶ pending
+//	                  └─────Finish─▶ cancelled
 const (
-	TurnPending TurnState = "pending"
-	TurnDone    TurnState = "done"
-	TurnFailed  TurnState = "failed"
+	TurnPending   TurnState = "pending"
+	TurnDone      TurnState = "done"
+	TurnFailed    TurnState = "failed"
+	TurnCancelled TurnState = "cancelled" // the join of its fan-out was met without it (R20); no error
 )
 
 // A Turn is one call of a conversation as its driver's journal knows it: the

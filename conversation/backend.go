@@ -33,8 +33,8 @@ type BackendConfig struct {
 
 // Backend makes a conversation answer calls (R7). The messages of the call,
 // joined, are its seed; its answer is the transcript, each turn as "[speaker]
-// text" on a line of its own, as the turns are done; its usage and cost are the
-// sums over its turns. It keeps the run of the call, whose turn is the parent
+// text" on a line of its own, as the turns are done, or the single reply of a
+// [FanOut]; its usage and cost are the sums over its turns. It keeps the run of the call, whose turn is the parent
 // of its own turns, and a call repeated after a failure goes on where the
 // journal ends.
 //
@@ -55,9 +55,13 @@ func (n nested) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 		if n.config.Payer != nil {
 			o.Payer = n.config.Payer(ctx)
 		}
+		_, single := n.config.Conversation.Plan.(FanOut)
 		var lines int
 		line := func(t *agentbus.Turn) bool {
-			text := "[" + n.label(t.Speaker) + "] " + t.Reply.Text
+			if single || t.State != agentbus.TurnDone {
+				return true
+			}
+			text := n.config.Conversation.line(t)
 			if lines++; lines > 1 {
 				text = "\n" + text
 			}
@@ -73,23 +77,21 @@ func (n nested) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 					return
 				}
 			}
-			if e.Type == agentbus.EventTurnDone && !line(e.Turn) {
+			if e.Type == agentbus.EventTurnDone && !e.Branch && !line(e.Turn) {
 				return
 			}
-			if e.Result != nil && !yield(conclusion(ctx, e.Result)) {
+			if e.Result == nil {
+				continue
+			}
+			last, err := conclusion(ctx, e.Result)
+			if single && err == nil {
+				last.Text = e.Result.Reply
+			}
+			if !yield(last, err) {
 				return
 			}
 		}
 	}
-}
-
-func (n nested) label(s agentbus.Speaker) string {
-	for i := range n.config.Conversation.Participants {
-		if p := &n.config.Conversation.Participants[i]; p.Name == s {
-			return p.label()
-		}
-	}
-	return string(s)
 }
 
 // seed joins the messages of a call. What the speaker itself said before is

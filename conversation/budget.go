@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/agentbus/agentbus"
@@ -22,6 +23,28 @@ func (b *Budget) Spent() agentbus.Micros {
 	b.account.mu.Lock()
 	defer b.account.mu.Unlock()
 	return b.account.spent
+}
+
+// Hold takes the worst case of a call that no run of this package makes out of
+// what is left, or fails with CodeBudgetExceeded and takes nothing. 0 is unknown:
+// it fails only once everything is spent. Together with Settle it lets such calls
+// share a budget with runs: a Budget is the Funds of a policy.Budget (R13).
+func (b *Budget) Hold(worst agentbus.Micros) error {
+	if b.account.hold(worst) == nil {
+		return nil
+	}
+	left := *b.account.limit - b.Spent()
+	return &agentbus.Error{
+		Code: agentbus.CodeBudgetExceeded, Message: "the budget does not have what the call can cost",
+		Explain: &agentbus.Explain{Rule: "R8", Observed: max(0, left).USD(), Limit: b.account.limit.USD(), Next: "ask for less, or raise the budget"},
+	}
+}
+
+// Settle gives back what Hold took and spends what the call has cost.
+func (b *Budget) Settle(worst, cost agentbus.Micros) {
+	b.account.mu.Lock()
+	defer b.account.mu.Unlock()
+	b.account.add(max(0, cost), -worst)
 }
 
 // account is where spending is counted: a Budget, a run, or a turn of a run.
@@ -54,20 +77,26 @@ func (a *account) turn(worst agentbus.Micros) *account {
 	return &account{mu: a.mu, up: a, worst: worst}
 }
 
-// hold reserves the worst case of a call on a and all above, or reserves
-// nothing and returns the account that refuses. A worst case of 0 is unknown.
-func (a *account) hold(worst agentbus.Micros) (refused *account) {
+// hold reserves the worst cases of calls, together, on a and all above, or
+// reserves nothing and returns the account that refuses. A worst case of 0 is
+// unknown.
+func (a *account) hold(worst ...agentbus.Micros) (refused *account) {
+	var all agentbus.Micros
+	for _, w := range worst {
+		all = sum(all, w)
+	}
+	unknown := slices.Contains(worst, 0)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for n := a; n != nil; n = n.up {
 		if n.limit == nil {
 			continue
 		}
-		if worst == 0 && n.spent >= *n.limit || worst > 0 && worst > *n.limit-n.spent-n.held {
+		if unknown && n.spent >= *n.limit || all > 0 && all > *n.limit-n.spent-n.held {
 			return n
 		}
 	}
-	a.add(0, worst)
+	a.add(0, all)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,12 @@ type Conversation struct {
 	// Budget is what its turns may cost together; nil is no limit, and a limit
 	// of 0 halts before the first turn (R8).
 	Budget *agentbus.Micros
+	// MaxWidth is the most participants that may be asked at once (R20); 0 is
+	// DefaultMaxWidth. It is checked before the first of them is.
+	MaxWidth int
+	// OnHalt says what a halt does that is not final by its kind; "" is
+	// OnHaltPause.
+	OnHalt OnHalt
 	// Plan decides who speaks; nil is [Alternate] for two participants and
 	// [RoundRobin] for more.
 	Plan Plan
@@ -36,6 +43,16 @@ type Conversation struct {
 	// HaltWhen or a backend changes, which cannot be compared themselves.
 	Version string
 }
+
+// OnHalt says what a participant's error, or a budget that is used up, does to a
+// run (R16).
+type OnHalt string
+
+// What a halt does. An abort always pauses: whoever asked for it may go on.
+const (
+	OnHaltPause OnHalt = "pause" // the run can be resumed
+	OnHaltFail  OnHalt = "fail"  // the run is over, with Halt.Failed
+)
 
 // A Participant is a named peer and how to reach it.
 type Participant struct {
@@ -98,6 +115,17 @@ func (p *Participant) agent() string {
 	return string(p.Name)
 }
 
+// line is what was said in t, as a transcript has it.
+func (c *Conversation) line(t *agentbus.Turn) string {
+	label := string(t.Speaker)
+	for i := range c.Participants {
+		if p := &c.Participants[i]; p.Name == t.Speaker {
+			label = p.label()
+		}
+	}
+	return "[" + label + "] " + t.Reply.Text
+}
+
 // Validate returns every fault of the definition at once, each naming its
 // field (R1), or nil.
 func (c *Conversation) Validate() error {
@@ -117,6 +145,14 @@ func (c *Conversation) Validate() error {
 	}
 	if c.Budget != nil && *c.Budget < 0 {
 		fault("budget: must not be negative")
+	}
+	if c.MaxWidth < 0 {
+		fault("max_width: must not be negative")
+	}
+	switch c.OnHalt {
+	case "", OnHaltPause, OnHaltFail:
+	default:
+		fault("on_halt: %q is not %s or %s", c.OnHalt, OnHaltPause, OnHaltFail)
 	}
 	return errors.Join(append(faults, c.planFaults()...)...)
 }
@@ -166,6 +202,13 @@ func (c *Conversation) planFaults() (faults []error) {
 		if names = p; len(p) == 0 {
 			return []error{errors.New("plan: round-robin names nobody")}
 		}
+	case FanOut:
+		faults = p.faults(c)
+		if names = p.Ask; p.Synthesizer != "" {
+			names = append(slices.Clip(names), p.Synthesizer)
+		}
+	case Moderator:
+		faults, names = p.faults(), append(slices.Clip(p.Others), p.Decides)
 	}
 	for _, name := range names {
 		if !slices.ContainsFunc(c.Participants, func(p Participant) bool { return p.Name == name }) {
@@ -174,6 +217,9 @@ func (c *Conversation) planFaults() (faults []error) {
 	}
 	return faults
 }
+
+// maxWidth returns the most that may be asked at once.
+func (c *Conversation) maxWidth() int { return cmp.Or(c.MaxWidth, DefaultMaxWidth) }
 
 // plan returns the plan, or the default one (R3).
 func (c *Conversation) plan() Plan {
@@ -204,6 +250,10 @@ func (c *Conversation) digest() agentbus.Digest {
 		MaxTurns                          int
 		Participants                      []participant
 	}{c.Name, c.Version, c.HaltContains, fmt.Sprintf("%T", c.plan()), c.MaxTurns, nil}
+	switch p := c.plan().(type) {
+	case FanOut, Moderator:
+		def.Plan += fmt.Sprintf("%q", p)
+	}
 	for i := range c.Participants {
 		p := &c.Participants[i]
 		auth := p.Auth

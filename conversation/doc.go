@@ -9,6 +9,15 @@
 // the journal ends (R15). [Backend] makes a conversation a participant of
 // another one (R7).
 //
+// # Several at once
+//
+// A step may name several participants (R20). Their turns follow each other in
+// the order of the step, are begun before the first is called, hear nothing of
+// each other, and are each finished when they end. Their events are held until
+// all have ended, so that they stand in the order of the step, whoever was
+// faster. See [Join] for when that is, and [FanOut] for the plan that does
+// nothing else.
+//
 // # What counts as a hop
 //
 // Depth counts the parties that pass a call on or make a call while serving
@@ -33,5 +42,7 @@
 // backend that ignores its context: it waits 100 ms for it after cancelling,
 // then goes on without it. That goroutine ends when the backend returns; what
 // it says until then is dropped. One more goroutine renews the lease, and the
-// driver waits for it. There are no others.
+// driver waits for it. While several speak at once, each has a goroutine that
+// hands its words to the driver, which alone writes and tells; all of them have
+// ended before the next turn begins. There are no others.
 package conversation

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -21,8 +22,9 @@ type driver struct {
 	execution agentbus.Execution
 	lineage   agentbus.Lineage // that its calls are made from
 	account   *account
-	carried   *agentbus.Turn // found unfinished in the journal
+	carried   map[int]agentbus.Turn // by index: found in the journal, in a step that has not ended
 	turns     []agentbus.Turn
+	latest    int      // place in turns of the first of the last step
 	sent      []script // what each participant has been sent
 	spent     agentbus.Micros
 	unwritten []agentbus.Event // go with the next write
@@ -37,6 +39,7 @@ type intent struct {
 	who     int // index of the participant
 	lineage agentbus.Lineage
 	held    agentbus.Micros // of the budget, for it
+	fan     *fan            // instead of all but held: several turns at once
 }
 
 var (
@@ -151,48 +154,6 @@ func (d *driver) open(ctx context.Context) error {
 	return nil
 }
 
-// load reads the journal: the only memory there is.
-func (d *driver) load(ctx context.Context) error {
-	d.begin(d.execution.Seed)
-	for t, err := range d.options.Journal.Turns(ctx, d.execution.ID) {
-		if err != nil {
-			return fmt.Errorf("read the turns of run %s: %w", d.execution.ID, err)
-		}
-		d.spent = sum(d.spent, t.Cost)
-		if t.State != agentbus.TurnDone {
-			d.carried = &t
-			break
-		}
-		if err := d.adopt(t); err != nil {
-			return err
-		}
-	}
-	d.account.open(d.spent)
-	return nil
-}
-
-// adopt takes over a turn that is done already. The plan must agree with it,
-// since it is pure, unless it is another plan and that was forced.
-func (d *driver) adopt(t agentbus.Turn) error {
-	step, err := d.plan.Next(d.turns)
-	if err != nil {
-		return fmt.Errorf("plan of conversation %s: %w", d.conversation.Name, err)
-	}
-	if t.Index != d.execution.First+len(d.turns) || step.Speaker != t.Speaker && !d.options.Force {
-		return &agentbus.Error{
-			Code: agentbus.CodeRunConflict, Message: fmt.Sprintf("turn %d of run %s was spoken by %q, and the plan names %q", t.Index, d.execution.ID, t.Speaker, step.Speaker),
-			Explain: &agentbus.Explain{Rule: "R15", Next: "a plan must be pure; resume with the plan the run was begun with, or force it"},
-		}
-	}
-	who := d.index(t.Speaker)
-	if who >= 0 && step.Speaker == t.Speaker && step.Say != "" {
-		d.sent[who].add(agentbus.Message{Role: agentbus.RoleUser, Content: step.Say})
-	}
-	d.said(who, &t)
-	d.turns = append(d.turns, t)
-	return nil
-}
-
 // index returns which participant speaks under a name, or -1.
 func (d *driver) index(s agentbus.Speaker) int {
 	return slices.IndexFunc(d.conversation.Participants, func(p Participant) bool { return p.Name == s })
@@ -206,7 +167,7 @@ func (d *driver) begun() {
 		Turns        int                `json:"turns,omitempty"`
 	}
 	e := Event{Type: agentbus.EventStarted}
-	if len(d.turns) > 0 || d.execution.Halt != nil || d.carried != nil && d.carried.State == agentbus.TurnFailed {
+	if len(d.turns) > 0 || d.execution.Halt != nil || d.tried() {
 		e.Type, e.Turns = agentbus.EventResumed, slices.Clip(d.turns)
 	}
 	data := started{Conversation: d.conversation.Name, Turns: len(d.turns)}
@@ -215,6 +176,16 @@ func (d *driver) begun() {
 	}
 	d.unwritten = append(d.unwritten, d.event(e.Type, "", data))
 	d.emit(e)
+}
+
+// tried reports whether a turn was ended before that is not behind us.
+func (d *driver) tried() bool {
+	for _, t := range d.carried {
+		if t.State != agentbus.TurnPending {
+			return true
+		}
+	}
+	return false
 }
 
 // emit tells the reader, while there is one.
@@ -241,12 +212,32 @@ func (d *driver) events(more ...agentbus.Event) []agentbus.Event {
 }
 
 func (d *driver) result(h agentbus.Halt) *Result {
-	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Halt: h, Spent: d.spent}
+	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Reply: d.reply(), Halt: h, Spent: d.spent}
+}
+
+// reply is what the conversation answers, from the turns so far.
+func (d *driver) reply() string {
+	if f, ok := d.plan.(FanOut); ok && f.Synthesizer != "" && len(d.turns) > len(f.Ask) {
+		return d.turns[len(d.turns)-1].Reply.Text
+	}
+	var b strings.Builder
+	for i := range d.turns {
+		t := &d.turns[i]
+		if t.State != agentbus.TurnDone {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(d.conversation.line(t))
+	}
+	return b.String()
 }
 
 // halt stores why the run stopped, and says so.
 func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	h.Turns = len(d.turns)
+	h.Failed = d.conversation.OnHalt == OnHaltFail && !h.Kind.Final() && h.Kind != agentbus.HaltAbort
 	err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, d.events(d.event(agentbus.EventHalted, "", h))...)
 	if err != nil {
 		return fmt.Errorf("halt run %s: %w", d.execution.ID, err)

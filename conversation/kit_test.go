@@ -121,6 +121,10 @@ func trace(ctx context.Context, c conversation.Conversation, o conversation.Opti
 		case agentbus.EventTurnDone:
 			text, _ := json.Marshal(e.Turn.Reply.Text)
 			lines = append(lines, fmt.Sprintf("end %s %s attempts=%d", e.Turn.ID, text, e.Turn.Attempts))
+		case agentbus.EventTurnCancelled:
+			lines = append(lines, fmt.Sprintf("cancelled %s", e.Turn.ID))
+		case agentbus.EventJoined:
+			lines = append(lines, fmt.Sprintf("joined %d", len(e.Turns)))
 		case agentbus.EventHalted:
 			result = e.Result
 			lines = append(lines, fmt.Sprintf("halt %s %d", e.Result.Halt.Kind, len(e.Result.Turns)))

@@ -58,6 +58,9 @@ func (d *driver) first(ctx context.Context) (*intent, *agentbus.Halt, error) {
 		if halt != nil || err != nil {
 			return nil, halt, err
 		}
+		if next.fan != nil {
+			return next, nil, nil // it begins its branches itself
+		}
 		stored, err := d.options.Journal.Begin(ctx, next.turn)
 		if err != nil {
 			d.account.release(next.held)
@@ -70,8 +73,7 @@ func (d *driver) first(ctx context.Context) (*intent, *agentbus.Halt, error) {
 		d.account.release(next.held)
 		d.account.turn(0).settle(stored.Cost)
 		d.spent = sum(d.spent, stored.Cost)
-		d.said(next.who, &stored)
-		d.turns = append(d.turns, stored)
+		d.heard([]agentbus.Turn{stored})
 	}
 }
 
@@ -89,18 +91,19 @@ func (d *driver) decide() (*intent, *agentbus.Halt, error) {
 	if step.Done {
 		return nil, &agentbus.Halt{Kind: agentbus.HaltDone, Reason: step.Reason}, nil
 	}
+	if len(step.Together) > 0 {
+		return d.fanOut(&step)
+	}
 	who := d.index(step.Speaker)
 	if who < 0 {
 		return nil, nil, fmt.Errorf("%w of conversation %s: %q is no participant", errPlan, d.conversation.Name, step.Speaker)
 	}
 	p := &d.conversation.Participants[who]
 	if full := d.account.hold(p.MaxCost); full != nil {
-		return nil, d.overBudget(full, p), nil
+		return nil, overBudget(full, p.MaxCost, p.Name), nil
 	}
-	if step.Say != "" {
-		d.sent[who].add(agentbus.Message{Role: agentbus.RoleUser, Content: step.Say})
-	}
-	next, err := d.intend(who)
+	d.say(step.Say, step.Speaker)
+	next, err := d.intend(who, len(d.turns))
 	if err != nil {
 		d.account.release(p.MaxCost)
 		return nil, nil, err
@@ -111,38 +114,44 @@ func (d *driver) decide() (*intent, *agentbus.Halt, error) {
 // over returns why nobody may speak after the turns so far, or nil.
 func (d *driver) over() *agentbus.Halt {
 	n, c := len(d.turns), &d.conversation
-	if n > 0 {
-		last := &d.turns[n-1]
-		if c.HaltContains != "" && strings.Contains(last.Reply.Text, c.HaltContains) {
-			return &agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: string(last.Speaker) + " said " + strconv.Quote(c.HaltContains)}
-		}
-		if c.HaltWhen != nil {
-			if reason, halt := c.HaltWhen(d.turns[:n:n]); halt {
-				return &agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: reason}
-			}
+	for i := d.latest; i < n && c.HaltContains != ""; i++ {
+		if t := &d.turns[i]; strings.Contains(t.Reply.Text, c.HaltContains) {
+			return &agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: string(t.Speaker) + " said " + strconv.Quote(c.HaltContains)}
 		}
 	}
-	if n >= c.MaxTurns {
+	if n > 0 && c.HaltWhen != nil {
+		if reason, halt := c.HaltWhen(d.turns[:n:n]); halt {
+			return &agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: reason}
+		}
+	}
+	// A FanOut ends by itself, within the limit: Validate has seen to that.
+	if _, ends := d.plan.(FanOut); n >= c.MaxTurns && !ends {
 		return &agentbus.Halt{Kind: agentbus.HaltMaxTurns}
 	}
 	return nil
 }
 
-// overBudget returns the halt for a call of p that account refused (R8).
-func (d *driver) overBudget(full *account, p *Participant) *agentbus.Halt {
+// overBudget returns the halt for calls that an account refused, of which all
+// together can cost worst (R8).
+func overBudget(full *account, worst agentbus.Micros, of ...agentbus.Speaker) *agentbus.Halt {
 	full.mu.Lock()
 	defer full.mu.Unlock()
-	h := &agentbus.Halt{Kind: agentbus.HaltBudget, Participant: string(p.Name), Spent: full.spent, Limit: *full.limit}
-	if p.MaxCost > 0 {
-		h.Reason = "a call of " + string(p.Name) + " can cost $" + p.MaxCost.USD()
+	h := &agentbus.Halt{Kind: agentbus.HaltBudget, Spent: full.spent, Limit: *full.limit}
+	calls := "one call to each of " + strconv.Itoa(len(of)) + " participants"
+	if len(of) == 1 {
+		h.Participant = string(of[0])
+		calls = "a call of " + h.Participant
+	}
+	if worst > 0 {
+		h.Reason = calls + " can cost $" + worst.USD()
 	}
 	return h
 }
 
-// intend makes the next turn, spoken by a participant.
-func (d *driver) intend(who int) (*intent, error) {
+// intend makes a turn, spoken by a participant, behind as many turns.
+func (d *driver) intend(who, behind int) (*intent, error) {
 	p := &d.conversation.Participants[who]
-	index := d.execution.First + len(d.turns)
+	index := d.execution.First + behind
 	id := d.execution.Run.Turn(index, agentbus.Speaker(p.slug()))
 	l, err := d.lineage.Next(id, p.wire())
 	if err != nil {
@@ -156,7 +165,7 @@ func (d *driver) intend(who int) (*intent, error) {
 		Execution: d.execution.ID, Index: index, Speaker: p.Name, Digest: d.sent[who].digest(),
 		Epoch: d.execution.Lease.Epoch, State: agentbus.TurnPending, Attempts: 1, Began: time.Now(),
 	}
-	if c := d.carried; c != nil && c.Index == index {
+	if c, ok := d.carried[index]; ok {
 		t.Attempts, t.Cost = c.Attempts+1, c.Cost
 	}
 	return &intent{turn: t, who: who, lineage: l, held: p.MaxCost}, nil
@@ -165,6 +174,9 @@ func (d *driver) intend(who int) (*intent, error) {
 // perform has a turn spoken and finished. It returns the next one, begun in the
 // same transaction, or why there is none.
 func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.Halt, error) {
+	if now.fan != nil {
+		return d.together(ctx, now)
+	}
 	t := &now.turn
 	before := t.Cost
 	account := d.account.turn(now.held)
@@ -180,11 +192,10 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 		return d.fail(ctx, now, failure)
 	}
 	t.State = agentbus.TurnDone
-	d.said(now.who, t)
-	d.turns = append(d.turns, *t)
+	d.heard([]agentbus.Turn{*t})
 	next, halt, err := d.decide()
 	var begun *agentbus.Turn
-	if next != nil {
+	if next != nil && next.fan == nil {
 		begun = &next.turn
 	}
 	events := d.events(d.event(agentbus.EventTurnDone, t.ID, d.spoken(now)))

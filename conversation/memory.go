@@ -3,6 +3,7 @@ package conversation
 import (
 	"context"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,7 +90,7 @@ func (m *memory) Halt(_ context.Context, l agentbus.Lease, h agentbus.Halt, _ ..
 		return err
 	}
 	r.execution.Halt, r.execution.State = &h, agentbus.RunPaused
-	if h.Kind.Final() {
+	if h.Final() {
 		r.execution.State = agentbus.RunDone
 	}
 	r.execution.Lease.Owner, r.execution.Lease.Expires = "", time.Time{}
@@ -109,8 +110,11 @@ func (m *memory) Begin(_ context.Context, t agentbus.Turn) (agentbus.Turn, error
 
 func (m *memory) begin(r *memoryRun, t agentbus.Turn) (agentbus.Turn, error) {
 	at := t.Index - r.execution.First
-	if at >= len(r.turns) {
-		r.turns = append(r.turns, t)
+	if at >= len(r.turns) { // turns side by side are begun in any order
+		r.turns = append(r.turns, make([]agentbus.Turn, at+1-len(r.turns))...)
+	}
+	if r.turns[at].State == "" {
+		r.turns[at] = t
 		if r.execution.Parent != "" {
 			m.first[placeOf(&r.execution)] = max(m.first[placeOf(&r.execution)], t.Index+1)
 		}
@@ -151,7 +155,7 @@ func (m *memory) Turns(_ context.Context, id agentbus.ExecutionID) iter.Seq2[age
 	defer m.mu.Unlock()
 	var turns []agentbus.Turn
 	if r := m.runs[id]; r != nil {
-		turns = append(turns, r.turns...)
+		turns = slices.DeleteFunc(slices.Clone(r.turns), func(t agentbus.Turn) bool { return t.State == "" })
 	}
 	return func(yield func(agentbus.Turn, error) bool) {
 		for _, t := range turns {

@@ -2,8 +2,9 @@ package conversation
 
 import "github.com/agentbus/agentbus"
 
-// A Plan decides who speaks next from the turns that are done. It is pure: the
-// same turns give the same step, in any process, which is what makes a resumed
+// A Plan decides who speaks next from the turns so far: those that are done, and
+// the branches that ended otherwise before their join was met, with their
+// State. It is pure: the same turns give the same step, in any process, which is what makes a resumed
 // run the same run. It must not change the turns. An error ends the driver and
 // leaves the run paused.
 type Plan interface {
@@ -14,7 +15,13 @@ type Plan interface {
 type Step struct {
 	// Speaker is the name of the participant that speaks next.
 	Speaker agentbus.Speaker
-	// Say is said to it first, as a message of its user; "" is nothing.
+	// Together are the names of several participants that speak at once, each to
+	// what was said before; Speaker is not looked at then (R20). Nobody twice.
+	Together []agentbus.Speaker
+	// Join says when those have come together; "" is JoinAll.
+	Join Join
+	// Say is said to whoever speaks first, as a message of its user; "" is
+	// nothing.
 	Say string
 	// Done says that the conversation is over instead, because of Reason.
 	Done   bool

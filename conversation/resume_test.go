@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,12 +23,16 @@ var errCrash = errors.New("crash")
 // the write took effect. From then on nothing works.
 type crashing struct {
 	*conversation.Memory
-	at     int // counts down; 0 has crashed
+	mu     sync.Mutex // guards all below
+	at     int        // counts down; 0 has crashed
 	after  bool
 	events []agentbus.Event
+	done   []agentbus.TurnID // acknowledged
 }
 
 func (j *crashing) write(f func() error) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	if j.at == 0 {
 		return errCrash
 	}
@@ -46,10 +51,14 @@ func (j *crashing) Begin(ctx context.Context, t agentbus.Turn) (stored agentbus.
 }
 
 func (j *crashing) Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error {
-	return j.write(func() error {
+	err := j.write(func() error {
 		j.events = append(j.events, events...)
 		return j.Memory.Finish(ctx, done, next, events...)
 	})
+	if err == nil && done.State == agentbus.TurnDone {
+		j.done = append(j.done, done.ID)
+	}
+	return err
 }
 
 func (j *crashing) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error {
@@ -61,16 +70,23 @@ func (j *crashing) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, 
 
 // gateway answers by turn id, and charges each once, as the ledger does (G20).
 type gateway struct {
+	mu      sync.Mutex // guards all below
 	charged map[agentbus.TurnID]int
 	asked   map[agentbus.TurnID]string
+	closed  map[agentbus.TurnID]bool // these must not be asked any more
 }
 
 func (g *gateway) agent(t *testing.T) agentbus.Backend {
 	t.Helper()
 	return agentbus.Answer(func(_ context.Context, c *agentbus.Call) (agentbus.Chunk, error) {
 		raw, _ := json.Marshal(c.Messages)
+		g.mu.Lock()
+		defer g.mu.Unlock()
 		if before, ok := g.asked[c.Lineage.Turn]; ok && before != string(raw) {
 			t.Errorf("turn %s was asked with other messages", c.Lineage.Turn)
+		}
+		if g.closed[c.Lineage.Turn] {
+			t.Errorf("turn %s was asked again", c.Lineage.Turn)
 		}
 		g.asked[c.Lineage.Turn] = string(raw)
 		g.charged[c.Lineage.Turn] = 1
@@ -79,7 +95,7 @@ func (g *gateway) agent(t *testing.T) agentbus.Backend {
 }
 
 func newGateway() *gateway {
-	return &gateway{charged: map[agentbus.TurnID]int{}, asked: map[agentbus.TurnID]string{}}
+	return &gateway{charged: map[agentbus.TurnID]int{}, asked: map[agentbus.TurnID]string{}, closed: map[agentbus.TurnID]bool{}}
 }
 
 func texts(turns []agentbus.Turn) (all []string) {

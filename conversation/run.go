@@ -24,9 +24,13 @@ type Event struct {
 	// Turn is the turn of a turn's event, nil of others. It must not be changed,
 	// and is changed itself until it is done or has failed: copy it to keep it.
 	Turn *agentbus.Turn
+	// Branch tells that Turn is one of several that are spoken at once: events of
+	// the others come in between.
+	Branch bool
 	// Chunk is the piece of an EventDelta or EventToolCall.
 	Chunk agentbus.Chunk
-	// Turns are those done before, of an EventResumed.
+	// Turns are those done before, of an EventResumed, and those of all branches,
+	// in the order of the plan, of an EventJoined.
 	Turns []agentbus.Turn
 	// Result is that of an EventHalted, which is the last event.
 	Result *Result
@@ -36,9 +40,15 @@ type Event struct {
 type Result struct {
 	Run       agentbus.RunID
 	Execution agentbus.ExecutionID
-	Turns     []agentbus.Turn // done, by index; those of earlier drivers included
-	Halt      agentbus.Halt
-	Spent     agentbus.Micros // by its turns, failed attempts included
+	// Turns are those that are done, by index; those of earlier drivers included.
+	// Branches that failed or were cancelled before their join was met are among
+	// them, with their State.
+	Turns []agentbus.Turn
+	// Reply is what the conversation answers as a [Backend]: what was said, each
+	// turn as "[speaker] text" on a line of its own, or the synthesis of a FanOut.
+	Reply string
+	Halt  agentbus.Halt
+	Spent agentbus.Micros // by its turns, failed attempts included
 }
 
 // Run drives c until it halts. A halt is no error: Result.Halt says why, and
@@ -69,7 +79,9 @@ func Run(ctx context.Context, c Conversation, o Options) (Result, error) {
 
 // Stream is Run as a sequence of events: EventStarted or EventResumed, for each
 // turn EventTurnStarted, its deltas, EventTurnDone or EventTurnFailed, then
-// EventHalted. A turn's event comes after the journal has it. An error is the
+// EventHalted. The events of turns that are spoken at once come as they happen,
+// each with its turn; the turns may also end with EventTurnCancelled, and
+// EventJoined follows them. A turn's event comes after the journal has it. An error is the
 // last thing yielded. A reader that stops reading aborts the run.
 func Stream(ctx context.Context, c Conversation, o Options) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {

@@ -14,44 +14,64 @@ import (
 // cost and attempts. It returns why there is no reply, or nil; when ctx has
 // ended that means nothing.
 func (d *driver) speak(ctx context.Context, now *intent, a *account) error {
-	p, s, t := &d.conversation.Participants[now.who], &d.sent[now.who], &now.turn
-	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen}
-	d.emit(Event{Type: EventTurnStarted, Turn: t})
+	v := voice{intent: now}
+	d.emit(Event{Type: EventTurnStarted, Turn: &now.turn})
 	if d.gone {
 		return nil
 	}
-	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, account: a, options: &d.options})
-	var reply agentbus.ReplyBuilder
-	failure := d.listen(guard.Call(ctx, p.Backend, call), t, &reply)
-	t.Reply = reply.Reply()
-	t.Cost = sum(t.Cost, max(0, t.Reply.Usage.Cost))
-	if failure == nil && strings.TrimSpace(t.Reply.Text) == "" && len(t.Reply.ToolCalls) == 0 {
-		failure = &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: string(p.Name) + " completed without text"}
+	for chunk, err := range d.call(ctx, now, a) {
+		if d.hear(&v, chunk, err); v.failure != nil || d.gone {
+			break
+		}
 	}
-	return failure
+	return v.end()
 }
 
-// listen puts the reply together as it comes.
-func (d *driver) listen(answer iter.Seq2[agentbus.Chunk, error], t *agentbus.Turn, reply *agentbus.ReplyBuilder) error {
-	for chunk, err := range answer {
-		if err != nil {
-			return err
-		}
-		if chunk.Void {
-			t.Cost = sum(t.Cost, max(0, reply.Reply().Usage.Cost)) // the failed attempt's
-			t.Attempts++
-			d.emit(Event{Type: EventRetry, Turn: t})
-		}
-		reply.Add(chunk)
-		if chunk.Text != "" || chunk.Reasoning != "" {
-			d.emit(Event{Type: EventDelta, Turn: t, Chunk: chunk})
-		}
-		if chunk.ToolCall != nil {
-			d.emit(Event{Type: EventToolCall, Turn: t, Chunk: chunk})
-		}
-		if d.gone {
-			return nil
-		}
+// A voice is the answer of one turn as it comes.
+type voice struct {
+	*intent
+	reply   agentbus.ReplyBuilder
+	failure error
+	branch  bool // others speak at the same time
+}
+
+// call calls the backend of a turn.
+func (d *driver) call(ctx context.Context, now *intent, a *account) iter.Seq2[agentbus.Chunk, error] {
+	p, s, t := &d.conversation.Participants[now.who], &d.sent[now.who], &now.turn
+	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen}
+	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, account: a, options: &d.options})
+	return guard.Call(ctx, p.Backend, call)
+}
+
+// hear puts the next piece of an answer to the rest, and tells of it.
+func (d *driver) hear(v *voice, chunk agentbus.Chunk, err error) {
+	if err != nil {
+		v.failure = err
+		return
 	}
-	return nil
+	t := &v.turn
+	if chunk.Void {
+		t.Cost = sum(t.Cost, max(0, v.reply.Reply().Usage.Cost)) // the failed attempt's
+		t.Attempts++
+		d.emit(Event{Type: EventRetry, Turn: t, Branch: v.branch})
+	}
+	v.reply.Add(chunk)
+	if chunk.Text != "" || chunk.Reasoning != "" {
+		d.emit(Event{Type: EventDelta, Turn: t, Chunk: chunk, Branch: v.branch})
+	}
+	if chunk.ToolCall != nil {
+		d.emit(Event{Type: EventToolCall, Turn: t, Chunk: chunk, Branch: v.branch})
+	}
+}
+
+// end sets the reply of the turn and adds its cost. It returns why that is no
+// answer, or nil.
+func (v *voice) end() error {
+	t := &v.turn
+	t.Reply = v.reply.Reply()
+	t.Cost = sum(t.Cost, max(0, t.Reply.Usage.Cost))
+	if v.failure == nil && strings.TrimSpace(t.Reply.Text) == "" && len(t.Reply.ToolCalls) == 0 {
+		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: string(t.Speaker) + " completed without text"}
+	}
+	return v.failure
 }

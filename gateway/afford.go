@@ -13,12 +13,18 @@ import (
 // calls came, for BudgetWait at most.
 func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserved, err error) {
 	x.want.Hold = g.hold(x)
+	if short := g.spent.short(x); short != nil {
+		if _, known, err := g.cfg.Ledger.Lookup(ctx, x.want.Key, x.record.Digest); err == nil && !known {
+			return agentbus.Reserved{Outcome: agentbus.OutcomeShort, Short: short}, nil
+		}
+	}
 	account := g.funds.before(x)
 	if account != "" {
 		got, err = g.lookUp(ctx, x)
 	} else {
 		got, err = g.ask(ctx, x)
 		account = g.waitsFor(x, got)
+		g.spent.learn(got.Short)
 	}
 	if account == "" || err != nil || got.Outcome != agentbus.OutcomeShort {
 		g.funds.holds(x, got)

@@ -156,6 +156,7 @@ type Gateway struct {
 type live struct {
 	flights  flights
 	funds    *funds        // of calls that wait for a budget
+	spent    spent         // of accounts
 	slots    chan struct{} // one for each call that goes on without its caller
 	lines    lines         // who waits for which agent
 	rates    rates         // how much each caller may call
@@ -179,7 +180,7 @@ func build(c Config, calls *live) (*Gateway, error) {
 	}
 	c.setDefaults()
 	if calls == nil {
-		calls = &live{flights: newFlights(), funds: newFunds(), slots: make(chan struct{}, max(c.DetachMax, 0))}
+		calls = &live{flights: newFlights(), funds: newFunds(), spent: spent{byAccount: map[string]agentbus.Micros{}}, slots: make(chan struct{}, max(c.DetachMax, 0))}
 	}
 	g := &Gateway{live: calls, cfg: c, mux: http.NewServeMux(), log: c.Logger}
 	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)

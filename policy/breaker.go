@@ -17,6 +17,9 @@ type BreakerConfig struct {
 	Name     string        // of whom it guards, for people
 	Failures int           // in a row, after which it opens; 0: 5
 	Cooldown time.Duration // how long it stays open before one call finds out; 0: 30 s
+	// Changed is told each new state: open, half-open or closed. It must not
+	// call the breaker. nil: nobody is told.
+	Changed func(state string)
 }
 
 // A Breaker stops calls to a backend that keeps failing: closed, it lets them
@@ -42,7 +45,7 @@ func NewBreaker(c BreakerConfig) *Breaker {
 	}
 	b := &Breaker{name: c.Name, cooldown: c.Cooldown}
 	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Timeout:     c.Cooldown,
+		Timeout:     c.Cooldown - 1, // it is over when the time has come, not after
 		ReadyToTrip: func(n gobreaker.Counts) bool { return int(n.ConsecutiveFailures) >= c.Failures },
 		IsExcluded:  func(err error) bool { return err != nil && !failed(err) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
@@ -50,6 +53,9 @@ func NewBreaker(c BreakerConfig) *Breaker {
 				b.mu.Lock()
 				b.opened = time.Now()
 				b.mu.Unlock()
+			}
+			if c.Changed != nil {
+				c.Changed(to.String())
 			}
 		},
 	})

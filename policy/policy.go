@@ -13,6 +13,7 @@ type Policy struct {
 	AttemptTimeout time.Duration // of each attempt
 	Retry          *Retry        // nil: no retry
 	Breaker        *Breaker      // nil: none
+	Budget         *Budget       // of each attempt (R13); nil: none
 }
 
 // Over returns p where its fields are set, and base elsewhere: a participant's
@@ -30,11 +31,14 @@ func (p Policy) Over(base Policy) Policy {
 	if p.Breaker == nil {
 		p.Breaker = base.Breaker
 	}
+	if p.Budget == nil {
+		p.Budget = base.Budget
+	}
 	return p
 }
 
 // Wrap is the [agentbus.Middleware]: the deadline of the turn around the
-// retries, around the breaker, around the deadline of each attempt.
+// retries, around the breaker, the budget and the deadline of each attempt.
 func (p Policy) Wrap(b agentbus.Backend) agentbus.Backend {
 	around := []agentbus.Middleware{Deadline(p.TurnTimeout)}
 	if p.Retry != nil {
@@ -42,6 +46,9 @@ func (p Policy) Wrap(b agentbus.Backend) agentbus.Backend {
 	}
 	if p.Breaker != nil {
 		around = append(around, p.Breaker.Wrap)
+	}
+	if p.Budget != nil {
+		around = append(around, p.Budget.Wrap)
 	}
 	return agentbus.Wrap(b, append(around, Deadline(p.AttemptTimeout))...)
 }

@@ -163,33 +163,53 @@ func keys[V any](m map[string]V) []string {
 }
 
 func (s *wiring) configured(name string, def config.Conversation) (conversation.Conversation, error) {
-	c := conversation.Conversation{Name: name, MaxTurns: def.MaxTurns, Budget: def.BudgetUSD, HaltContains: def.Halt.Contains}
+	c := conversation.Conversation{
+		Name: name, MaxTurns: def.MaxTurns, Budget: def.BudgetUSD, HaltContains: def.Halt.Contains,
+		MaxWidth: s.cfg.Limits.MaxWidth, OnHalt: conversation.OnHalt(def.OnHalt), Plan: plan(&def),
+	}
 	var faults []error
-	var order conversation.RoundRobin
-	for _, p := range def.Participants {
+	for i, p := range def.Participants {
 		b, err := s.agent(p.Agent)
 		faults = append(faults, err)
 		part := conversation.Participant{
 			Name: agentbus.Speaker(p.Agent), Slug: p.Slug, Label: p.Label, Agent: p.Agent,
-			Backend: agentbus.Wrap(b, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned)),
+			Backend: agentbus.Wrap(b, s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned)),
 			Auth:    conversation.AuthMode(p.Auth),
 		}
 		if a := s.cfg.Agents[p.Agent]; a.MaxCostUSD != nil {
 			part.MaxCost = *a.MaxCostUSD
 		}
 		c.Participants = append(c.Participants, part)
-		order = append(order, part.Name)
-	}
-	if def.Plan == config.PlanRoundRobin {
-		c.Plan = order
 	}
 	return c, errors.Join(faults...)
+}
+
+// plan returns the plan of a configured conversation; nil is the default one.
+func plan(def *config.Conversation) conversation.Plan {
+	names := func(but string) (all []agentbus.Speaker) {
+		for _, p := range def.Participants {
+			if p.Agent != but {
+				all = append(all, agentbus.Speaker(p.Agent))
+			}
+		}
+		return all
+	}
+	switch def.Plan {
+	case config.PlanRoundRobin:
+		return conversation.RoundRobin(names(""))
+	case config.PlanModerator:
+		return conversation.Moderator{Decides: agentbus.Speaker(def.Moderator), Others: names(def.Moderator)}
+	case config.PlanFanOut:
+		return conversation.FanOut{Ask: names(def.Synthesizer), Join: conversation.Join(def.Join), Synthesizer: agentbus.Speaker(def.Synthesizer)}
+	case config.PlanAlternate:
+	}
+	return nil
 }
 
 // peers builds a conversation of agents that are not configured, and makes them
 // known to the gateway.
 func (s *wiring) peers(sp spec) (conversation.Conversation, error) {
-	def := config.Conversation{MaxTurns: sp.MaxTurns, BudgetUSD: sp.Budget}
+	def := config.Conversation{MaxTurns: sp.MaxTurns, BudgetUSD: sp.Budget, CallPolicy: config.DefaultCallPolicy()}
 	if def.MaxTurns == 0 {
 		def.MaxTurns = defaultMaxTurns
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/policy"
 	"github.com/agentbus/agentbus/server/config"
 )
 
@@ -18,6 +19,7 @@ type wiring struct {
 	router   roster
 	gateway  *gateway.Gateway
 	programs map[string]*program // agents that are programs, by name
+	breakers map[guarded]*policy.Breaker
 }
 
 // now returns the wiring in force.
@@ -29,6 +31,7 @@ func (s *Server) wire(c Config) (*wiring, error) {
 	if err := w.buildIdentity(); err != nil {
 		return nil, err
 	}
+	w.buildBreakers()
 	if err := w.buildAgents(); err != nil {
 		return nil, err
 	}

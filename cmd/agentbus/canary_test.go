@@ -39,20 +39,7 @@ keys: [{id: alice, secret_env: ALICE}, {id: relay, secret_env: RELAY, inter_agen
 		set = append(set, name+"="+value)
 	}
 	p := start(t, filepath.Dir(path), set, "serve", "--config", path)
-	var said []string
-	url, admin := "", ""
-	for url == "" || admin == "" {
-		if !p.lines.Scan() {
-			t.Fatalf("%q: %s", said, p.stderr.String())
-		}
-		said = append(said, p.lines.Text())
-		switch at := address(p.lines.Text()); {
-		case strings.Contains(p.lines.Text(), "admin"):
-			admin = at
-		default:
-			url = at
-		}
-	}
+	url, admin, said := p.serves(t)
 	left := map[string]string{}
 	callEverything(t, url, left)
 	for _, route := range []string{

@@ -173,10 +173,16 @@ func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st se
 // halted turns a halt that is no success into an error. why is the cause of the
 // last attempt that failed, if any did.
 func halted(ctx context.Context, r *conversation.Result, why string) error {
-	resume := "agentbus resume " + string(r.Run)
+	resume, paused := "agentbus resume "+string(r.Run), "paused: "
+	if r.Halt.Failed { // by on_halt: fail
+		resume, paused = "see agentbus trace "+string(r.Run)+"; it is over, run it anew", "failed: "
+	}
 	switch h := &r.Halt; h.Kind {
 	case agentbus.HaltBudget:
-		return &failure{exit: exitBudget, what: "paused: " + h.String(), next: resume + " --max-usd USD, with more than that"}
+		if !h.Failed {
+			resume += " --max-usd USD, with more than that"
+		}
+		return &failure{exit: exitBudget, what: paused + h.String(), next: resume}
 	case agentbus.HaltParticipantError:
 		exit := exitAgent
 		if h.Error != nil {
@@ -188,7 +194,7 @@ func halted(ctx context.Context, r *conversation.Result, why string) error {
 		if h.Error != nil && !h.Error.Code.Retryable() && h.Error.Explain != nil && h.Error.Explain.Next != "" {
 			next = h.Error.Explain.Next + "; then " + resume
 		}
-		return &failure{exit: exit, what: "paused: " + harmless(h.String()), why: harmless(why), next: next}
+		return &failure{exit: exit, what: paused + harmless(h.String()), why: harmless(why), next: next}
 	case agentbus.HaltAbort:
 		if ctx.Err() == nil {
 			return &failure{exit: exitFailed, what: "paused: " + h.String(), next: resume}
@@ -235,12 +241,14 @@ func (s *show) event(e *conversation.Event) {
 	case agentbus.EventResumed:
 		s.printf("%s\n", s.paint.dim("run "+string(e.Run)+" goes on after "+plural(len(e.Turns), "turn")))
 		for i := range e.Turns {
-			s.turn(&e.Turns[i])
+			if e.Turns[i].State == agentbus.TurnDone {
+				s.turn(&e.Turns[i])
+			}
 		}
 	case conversation.EventTurnStarted:
 		s.said = false
 	case conversation.EventDelta:
-		if s.paint && e.Chunk.Text != "" {
+		if bool(s.paint) && !e.Branch && e.Chunk.Text != "" {
 			if !s.said {
 				s.printf("%s ", s.paint.bold("["+harmless(string(e.Turn.Speaker))+"]"))
 			}
@@ -248,9 +256,11 @@ func (s *show) event(e *conversation.Event) {
 			s.printf("%s", harmless(e.Chunk.Text))
 		}
 	case conversation.EventRetry:
+		void := ""
 		if s.said {
-			s.printf("%s\n", s.paint.dim(" … (void; tried again)"))
+			void = " … (void)\n"
 		}
+		s.printf("%s\n", s.paint.dim(fmt.Sprintf("%s[%s] failed, and is tried again: ×%d", void, harmless(string(e.Turn.Speaker)), e.Turn.Attempts)))
 		s.said = false
 	case conversation.EventToolCall:
 		s.printf("%s\n", s.paint.dim("tool "+harmless(e.Chunk.ToolCall.Name)))
@@ -265,6 +275,8 @@ func (s *show) event(e *conversation.Event) {
 			s.printf("\n")
 		}
 		s.printf("%s\n", s.paint.red("["+harmless(string(e.Turn.Speaker))+"] failed"))
+	case agentbus.EventTurnCancelled:
+		s.printf("%s\n", s.paint.dim("["+harmless(string(e.Turn.Speaker))+"] cancelled: it was not needed any more"))
 	}
 }
 
@@ -278,10 +290,14 @@ func (s *show) printf(format string, args ...any) {
 
 func summary(r *conversation.Result) string {
 	var u agentbus.Usage
+	done := 0
 	for i := range r.Turns {
 		u = u.Add(r.Turns[i].Reply.Usage)
+		if r.Turns[i].State == agentbus.TurnDone {
+			done++
+		}
 	}
-	return fmt.Sprintf("%s · %s · tokens %d in, %d out · $%s · agentbus trace %s", harmless(r.Halt.String()), plural(len(r.Turns), "turn"), u.InputTokens, u.OutputTokens, r.Spent.USD(), r.Run)
+	return fmt.Sprintf("%s · %s · tokens %d in, %d out · $%s · agentbus trace %s", harmless(r.Halt.String()), plural(done, "turn"), u.InputTokens, u.OutputTokens, r.Spent.USD(), r.Run)
 }
 
 // resultJSON is a result as --json prints it.
@@ -295,6 +311,7 @@ func resultJSON(r *conversation.Result) any {
 		Execution agentbus.ExecutionID `json:"execution"`
 		Halt      agentbus.Halt        `json:"halt"`
 		Turns     []agentbus.Turn      `json:"turns"`
+		Reply     string               `json:"reply"`
 		Cost      agentbus.Micros      `json:"cost_micros"`
-	}{r.Run, r.Execution, r.Halt, turns, r.Spent}
+	}{r.Run, r.Execution, r.Halt, turns, r.Reply, r.Spent}
 }

@@ -101,6 +101,24 @@ func (p *process) rest() (lines []string) {
 	return lines
 }
 
+// serves waits until a bus serves, and returns the URLs of its two listeners and
+// what it said.
+func (p *process) serves(t *testing.T) (url, admin string, said []string) {
+	t.Helper()
+	for url == "" || admin == "" {
+		if !p.lines.Scan() {
+			t.Fatalf("%q: %s", said, p.stderr.String())
+		}
+		said = append(said, p.lines.Text())
+		if at := address(p.lines.Text()); strings.Contains(p.lines.Text(), "admin") {
+			admin = at
+		} else {
+			url = at
+		}
+	}
+	return url, admin, said
+}
+
 // program runs the program to its end.
 func program(t *testing.T, dir string, env []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()

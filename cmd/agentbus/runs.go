@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 
@@ -71,7 +72,8 @@ type traceVerb struct {
 type trace struct {
 	Run        agentbus.RunID       `json:"run"`
 	Executions []agentbus.Execution `json:"executions"` // drivers of this store, top level first
-	Calls      []*node              `json:"calls"`      // by who was made inside whom
+	FanOuts    []fanOut             `json:"fan_outs,omitempty"`
+	Calls      []*node              `json:"calls"` // by who was made inside whom
 	Totals     totals               `json:"totals"`
 }
 
@@ -92,6 +94,7 @@ func (v *traceVerb) Run(ctx context.Context, a *app) error {
 type tracer interface {
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
+	Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error]
 }
 
 func traceOf(ctx context.Context, s tracer, run agentbus.RunID) (*trace, error) {
@@ -109,7 +112,11 @@ func traceOf(ctx context.Context, s tracer, run agentbus.RunID) (*trace, error) 
 			Explain: &agentbus.Explain{Next: "see agentbus runs; --config names another store"},
 		}
 	}
-	return &trace{Run: run, Executions: executions, Calls: treeOf(calls), Totals: sum(calls)}, nil
+	fans, err := fanOutsOf(ctx, s, executions)
+	if err != nil {
+		return nil, err
+	}
+	return &trace{Run: run, Executions: executions, FanOuts: fans, Calls: treeOf(calls), Totals: sum(calls)}, nil
 }
 
 // text is the trace as people read it.
@@ -127,7 +134,7 @@ func (t *trace) text(p paint) string {
 		}
 		fmt.Fprintf(&b, "conversation %s%s  %s  %s\n", e.Conversation, inside, plural(e.Turns, "turn"), state)
 	}
-	printTree(&b, p, t.Calls, "")
+	printTree(&b, p, grouped(t.Calls, t.FanOuts), "")
 	fmt.Fprintf(&b, "%s\n", t.Totals)
 	if p {
 		return b.String()

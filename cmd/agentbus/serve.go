@@ -39,14 +39,14 @@ const moreProcs = 4
 
 // tune sets the runtime for a server, unless the environment has.
 func (a *app) tune() {
-	if _, set := a.env("GOGC"); !set {
+	if v, _ := a.env("GOGC"); v == "" {
 		percent := gcPercent
 		if debug.SetMemoryLimit(-1) != math.MaxInt64 { // GOMEMLIMIT, as the runtime has read it
 			percent = gcPercentLimited
 		}
 		debug.SetGCPercent(percent)
 	}
-	if _, set := a.env("GOMAXPROCS"); !set {
+	if v, _ := a.env("GOMAXPROCS"); v == "" {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + moreProcs)
 	}
 }

@@ -1,17 +1,74 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/conversation"
 )
 
 // A node is a call and the calls that were made inside it.
 type node struct {
 	*agentbus.CallRecord
 	Calls []*node `json:"calls,omitempty"`
+
+	fan *fanOut // instead of a call: these were made at once
+}
+
+// A fanOut is a step of a conversation in which several spoke at once (R20).
+type fanOut struct {
+	Execution agentbus.ExecutionID `json:"execution"`
+	Parent    agentbus.TurnID      `json:"parent,omitempty"` // that their turns were made in
+	conversation.Joined
+}
+
+// fanOutsOf reads which turns of executions were spoken at once.
+func fanOutsOf(ctx context.Context, s tracer, executions []agentbus.Execution) (fans []fanOut, err error) {
+	for i := range executions {
+		for e, err := range s.Events(ctx, executions[i].ID, -1) {
+			if err != nil {
+				return nil, err
+			}
+			if e.Type != agentbus.EventJoined {
+				continue
+			}
+			fan := fanOut{Execution: e.Execution, Parent: executions[i].Parent}
+			if err := json.Unmarshal(e.Data, &fan.Joined); err != nil {
+				return nil, fmt.Errorf("event %s: %w", e.ID, err)
+			}
+			fans = append(fans, fan)
+		}
+	}
+	return fans, nil
+}
+
+// grouped puts the calls that were made at once under a node of their own.
+func grouped(nodes []*node, fans []fanOut) (out []*node) {
+	groups := map[*fanOut]*node{}
+	for _, n := range nodes {
+		n = &node{CallRecord: n.CallRecord, Calls: grouped(n.Calls, fans)}
+		at := slices.IndexFunc(fans, func(f fanOut) bool { return f.Parent == n.Parent && slices.Contains(f.Turns, n.TurnKey.ID) })
+		if at < 0 {
+			out = append(out, n)
+			continue
+		}
+		fan := &fans[at]
+		if groups[fan] == nil {
+			groups[fan] = &node{fan: fan}
+			out = append(out, groups[fan])
+		}
+		groups[fan].Calls = append(groups[fan].Calls, n)
+	}
+	for _, n := range groups { // as the plan has them, whoever called first
+		slices.SortStableFunc(n.Calls, func(x, y *node) int {
+			return slices.Index(n.fan.Turns, x.TurnKey.ID) - slices.Index(n.fan.Turns, y.TurnKey.ID)
+		})
+	}
+	return out
 }
 
 // treeOf arranges the calls of a run, in the order they were made, by who was
@@ -104,7 +161,11 @@ func printTree(b *strings.Builder, p paint, nodes []*node, indent string) {
 		if i == len(nodes)-1 {
 			branch, below = "└─ ", "   "
 		}
-		b.WriteString(indent + branch + line(p, n.CallRecord) + "\n")
+		if n.fan != nil {
+			b.WriteString(indent + branch + p.dim("at once: "+n.fan.String()) + "\n")
+		} else {
+			b.WriteString(indent + branch + line(p, n.CallRecord) + "\n")
+		}
 		printTree(b, p, n.Calls, indent+below)
 	}
 }
@@ -139,13 +200,18 @@ func line(p paint, c *agentbus.CallRecord) string {
 	return s + p.dim(tries(c)+"payer "+string(c.Payer))
 }
 
+// tries tells how often a call was executed and asked for, where that is more
+// than once.
 func tries(c *agentbus.CallRecord) string {
 	var s string
 	if c.Attempts > 1 {
-		s = fmt.Sprintf("%d attempts, ", c.Attempts)
+		s = fmt.Sprintf("×%d, ", c.Attempts)
 	}
 	if c.Replays > 0 {
-		s += fmt.Sprintf("asked %d times, charged once, ", c.Replays+1)
+		s += fmt.Sprintf("asked %d times, ", c.Replays+1)
+	}
+	if s != "" && c.State == agentbus.CallSettled {
+		s += "charged once, "
 	}
 	return s
 }

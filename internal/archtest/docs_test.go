@@ -1,7 +1,11 @@
 package archtest_test
 
 import (
+	"io/fs"
 	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -13,7 +17,7 @@ import (
 // Documents that lead through the code name files that exist.
 func TestDocsNameFilesThatExist(t *testing.T) {
 	t.Parallel()
-	for name, least := range map[string]int{"docs/life-of-a-call.md": 5, "docs/glossary.md": 5, "CONTRIBUTING.md": 5, "README.md": 3} {
+	for name, least := range map[string]int{"docs/life-of-a-call.md": 5, "docs/glossary.md": 5, "CONTRIBUTING.md": 5, "README.md": 3, "docs/promises.md": 5} {
 		mentioned, missing, err := archtest.Paths(os.DirFS("../.."), name)
 		if err != nil {
 			t.Error(err)
@@ -25,6 +29,36 @@ func TestDocsNameFilesThatExist(t *testing.T) {
 		for _, p := range missing {
 			t.Errorf("%s names %s, which does not exist", name, p)
 		}
+	}
+}
+
+// The promises name tests that exist.
+func TestPromisesNameTestsThatExist(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/promises.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests strings.Builder
+	err = filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		tests.Write(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`\bTest[A-Z0-9]\w+`).FindAllString(string(text), -1)
+	for _, name := range names {
+		if !strings.Contains(tests.String(), "\nfunc "+name+"(t ") {
+			t.Errorf("%s does not exist", name)
+		}
+	}
+	if len(names) < 20 {
+		t.Errorf("%d tests are named", len(names))
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-// defaultRetryAfter is what a retryable error without a time of its own tells
+// DefaultRetryAfter is what a retryable error without a time of its own tells
 // its caller to wait.
-const defaultRetryAfter = time.Second
+const DefaultRetryAfter = time.Second
 
 // WriteError answers a request with err, in the OpenAI shape of section 3 of
 // the protocol. The status is that of the error's code, also when the error
@@ -49,7 +49,7 @@ func writeErrorHead(w http.ResponseWriter, e *agentbus.Error) {
 	if e.Code.Retryable() {
 		wait := e.RetryAfter
 		if wait <= 0 {
-			wait = defaultRetryAfter
+			wait = DefaultRetryAfter
 		}
 		h.Set("Retry-After", strconv.FormatInt(max(1, int64((wait+time.Second-1)/time.Second)), 10))
 		h.Set("Retry-After-Ms", strconv.FormatInt(max(1, wait.Milliseconds()), 10))

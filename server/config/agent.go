@@ -179,14 +179,16 @@ type Price struct {
 // stands under is its name.
 type Conversation struct {
 	Participants []Participant    `yaml:"participants" required:"true" min:"2" doc:"Who speaks, in order: two or more."`
-	Plan         Plan             `yaml:"plan" enum:"alternate|round-robin" doc:"alternate (exactly two) or round-robin. Empty: alternate for two, round-robin for more (R3)."`
+	Plan         Plan             `yaml:"plan" enum:"alternate|round-robin|moderator|fan-out" doc:"alternate (exactly two), round-robin, moderator (one names the next speaker) or fan-out (all at once). Empty: alternate for two, round-robin for more (R3)."`
+	Moderator    string           `yaml:"moderator" example:"NAME" doc:"Of plan moderator: the participant whose reply names the next speaker, by a last line next: NAME, or done. The same as decides: true at it."`
+	Join         string           `yaml:"join" example:"quorum:2" pattern:"^(all|any|best-effort|quorum:[1-9][0-9]{0,3})$" doc:"Of plan fan-out: whose answers it needs: all, any (the first one), quorum:K (the first K) or best-effort (those that come, at least one). The rest is cancelled. Empty: all (R20)."`
+	Synthesizer  string           `yaml:"synthesizer" example:"NAME" doc:"Of plan fan-out: the participant who is told all answers, and whose own is the reply. Empty: the reply is the answers, labelled, in the order of the participants (R20)."`
 	MaxTurns     int              `yaml:"max_turns" default:"10" min:"1" max:"1000000" doc:"It halts after this many turns."`
 	BudgetUSD    *agentbus.Micros `yaml:"budget_usd" doc:"It pauses before the turn that would cost more than this in all, in USD. Absent: no budget of its own."`
 	Halt         HaltRule         `yaml:"halt" doc:"When it is over before its turns are used up."`
+	CallPolicy   CallPolicy       `yaml:"call_policy" doc:"Deadlines, retries and breakers of its calls (R10 to R12)."`
+	OnHalt       OnHalt           `yaml:"on_halt" default:"pause" enum:"pause|fail" doc:"What the error of a participant, or a budget that is used up, does: pause (the run can be resumed) or fail (it is over) (R16)."`
 
-	_ later `yaml:"call_policy" doc:"Deadline, retries and breaker of its calls."`
-	_ later `yaml:"join" doc:"How a fan-out comes together."`
-	_ later `yaml:"on_halt" doc:"What a halt does to the caller."`
 	_ later `yaml:"approval" doc:"Turns that wait for a human."`
 }
 
@@ -197,6 +199,17 @@ type Plan string
 const (
 	PlanAlternate  Plan = "alternate"   // exactly two
 	PlanRoundRobin Plan = "round-robin" // two or more
+	PlanModerator  Plan = "moderator"   // one names who speaks next
+	PlanFanOut     Plan = "fan-out"     // all at once
+)
+
+// OnHalt is what a halt does that is not final by its kind (R16).
+type OnHalt string
+
+// What a halt does.
+const (
+	OnHaltPause OnHalt = "pause" // the run can be resumed
+	OnHaltFail  OnHalt = "fail"  // it is over
 )
 
 // A HaltRule ends a conversation early.
@@ -210,9 +223,11 @@ type Participant struct {
 	Auth  ParticipantAuth `yaml:"auth" default:"forward-user" enum:"forward-user|agent-owned" doc:"forward-user: the origin pays; agent-owned: the agent pays for itself (P22, R2)."`
 	Slug  string          `yaml:"slug" pattern:"^[a-z0-9_-]*$" doc:"Its form in turn ids. Empty: the slug of the agent's name (P14, P15)."`
 	Label string          `yaml:"label" doc:"The name it is shown under. Empty: the agent's name."`
+	// CallPolicy is what it says itself; [Conversation.PolicyOf] is what holds.
+	CallPolicy *CallPolicy `yaml:"call_policy" doc:"What it has in place of the conversation's call_policy, field by field (R13)."`
+	// Decides marks the moderator; Load makes it and Conversation.Moderator agree.
+	Decides bool `yaml:"decides" default:"false" doc:"Of plan moderator: its reply names the next speaker. At one participant."`
 
-	_ later `yaml:"call_policy" doc:"Deadline, retries and breaker of its calls."`
-	_ later `yaml:"decides" doc:"Names the next speaker."`
 	_ later `yaml:"approval" doc:"Turns that wait for a human."`
 	_ later `yaml:"manifest" doc:"Agent manifest."`
 	_ later `yaml:"harness_role" doc:"Role in a harness."`

@@ -1,11 +1,16 @@
 package config
 
 import (
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agentbus/agentbus"
 )
+
+// joinRE is the pattern of join in the schema.
+var joinRE = regexp.MustCompile("^(all|any|best-effort|quorum:[1-9][0-9]{0,3})$")
 
 // conversations checks each conversation, and that none is part of itself.
 func (l *loader) conversations() {
@@ -35,9 +40,118 @@ func (l *loader) conversation(c *Conversation, path string) {
 			c.Plan = PlanAlternate
 		}
 	}
+	switch c.Plan {
+	case PlanModerator:
+		l.moderator(c, path)
+	case PlanFanOut:
+		l.fanOut(c, path)
+	case PlanAlternate, PlanRoundRobin:
+	}
+	if at := join(path, "join"); c.Join != "" && !joinRE.MatchString(c.Join) && !l.faulty(at) {
+		l.fault(at, quote(c.Join)+" is not a join", "write all, any, best-effort or quorum:K")
+	}
+	l.misplaced(c, path)
 	slugs := map[string]int{}
 	for i := range c.Participants {
 		l.participant(c.Participants, i, slugs, item(p, i))
+	}
+	l.callPolicies(c, path)
+}
+
+// misplaced reports keys that belong to another plan.
+func (l *loader) misplaced(c *Conversation, path string) {
+	for key, set := range map[string]bool{"join": c.Join != "", "synthesizer": c.Synthesizer != ""} {
+		if set && c.Plan != PlanFanOut {
+			l.fault(join(path, key), "it belongs to plan: fan-out, and the plan is "+string(c.Plan), "remove it, or write plan: fan-out")
+		}
+	}
+	if c.Moderator != "" && c.Plan != PlanModerator {
+		l.fault(join(path, "moderator"), "it belongs to plan: moderator, and the plan is "+string(c.Plan), "remove it, or write plan: moderator")
+	}
+	for i := range c.Participants {
+		if c.Participants[i].Decides && c.Plan != PlanModerator {
+			l.fault(join(item(join(path, "participants"), i), "decides"), "nobody decides under plan: "+string(c.Plan), "remove it, or write plan: moderator")
+		}
+	}
+}
+
+// moderator checks who decides, by either key.
+func (l *loader) moderator(c *Conversation, path string) {
+	var deciding []string
+	for i := range c.Participants {
+		if c.Participants[i].Decides {
+			deciding = append(deciding, c.Participants[i].Agent)
+		}
+	}
+	if c.Moderator == "" && len(deciding) == 1 {
+		c.Moderator = deciding[0]
+	}
+	switch {
+	case c.Moderator == "" && len(deciding) == 0:
+		l.fault(join(path, "plan"), "moderator needs somebody who decides", "write moderator: NAME, one of the participants")
+		return
+	case len(deciding) > 1:
+		l.fault(join(path, "participants"), strings.Join(deciding, " and ")+" decide, and one may", "leave decides: true at one of them")
+	case len(deciding) == 1 && deciding[0] != c.Moderator:
+		l.fault(join(path, "moderator"), quote(deciding[0])+" decides already", "remove decides: true there, or this key")
+	}
+	l.partakes(c, c.Moderator, join(path, "moderator"))
+	l.once(c, path)
+	for i := range c.Participants {
+		if p := &c.Participants[i]; p.Agent == c.Moderator {
+			p.Decides = true
+		} else if agentbus.Speaker(p.Agent).Slug() == "done" {
+			l.fault(item(join(path, "participants"), i), "a moderator ends with done, so nobody can have that name", "give the agent another name")
+		}
+	}
+}
+
+// fanOut checks who is asked, and that the limits hold.
+func (l *loader) fanOut(c *Conversation, path string) {
+	turns, width := len(c.Participants), len(c.Participants)
+	if c.Synthesizer != "" {
+		if l.partakes(c, c.Synthesizer, join(path, "synthesizer")); width > 0 {
+			width--
+		}
+	}
+	l.once(c, path)
+	if limit := l.c.Limits.MaxWidth; width > limit && !l.faulty("limits.max_width") {
+		l.fault(join(path, "participants"), strconv.Itoa(width)+" are asked at once, and limits.max_width is "+strconv.Itoa(limit)+" (R20)", "raise limits.max_width, or ask fewer")
+	}
+	if k, ok := strings.CutPrefix(c.Join, "quorum:"); ok && joinRE.MatchString(c.Join) {
+		if n, err := strconv.Atoi(k); err == nil && n > width {
+			l.fault(join(path, "join"), "it needs "+k+" answers, and "+strconv.Itoa(width)+" are asked", "write quorum:"+strconv.Itoa(width)+" or less")
+		}
+	}
+	at := join(path, "max_turns")
+	if _, set := l.c.origins[at]; !set {
+		c.MaxTurns = max(c.MaxTurns, turns) // the default is about taking turns
+	}
+	if c.MaxTurns < turns && !l.faulty(at) {
+		l.fault(at, "this fan-out takes "+strconv.Itoa(turns)+" turns", "write "+strconv.Itoa(turns)+" or more, or leave it out")
+	}
+}
+
+// partakes checks that a name is one of the participants.
+func (l *loader) partakes(c *Conversation, name, path string) {
+	var all []string
+	for i := range c.Participants {
+		all = append(all, c.Participants[i].Agent)
+	}
+	if !slices.Contains(all, name) && !l.faulty(path) {
+		l.fault(path, quote(name)+" is no participant", "name one of "+strings.Join(all, ", "))
+	}
+}
+
+// once checks that no agent takes part twice, where names tell who is meant.
+func (l *loader) once(c *Conversation, path string) {
+	seen := map[string]bool{}
+	for i := range c.Participants {
+		p := &c.Participants[i]
+		if seen[p.Agent] && p.Agent != "" {
+			l.fault(item(join(path, "participants"), i), quote(p.Agent)+" takes part twice, and this plan goes by names", "give the second one an agent of its own")
+		}
+		seen[p.Agent] = true
 	}
 }
 

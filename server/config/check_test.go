@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,7 +72,24 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"R1 no participants", twoAgents + "conversations: {c: {}}", []string{"conversations.c.participants: the key is missing; add participants: a list"}},
 		{"R1 no turns", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], max_turns: 0}}", []string{`conversations.c.max_turns: "0" is less than 1; write 1 or more`}},
 		{"R3 alternate of three", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}, {agent: a, slug: x}], plan: alternate}}", []string{"conversations.c.plan: alternate is for exactly two participants (R3); write plan: round-robin"}},
-		{"R3 plan of a later version", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out}}", []string{`conversations.c.plan: "fan-out" is not a value it can have; write alternate or round-robin`}},
+		{"R3 no such plan", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: auction}}", []string{`conversations.c.plan: "auction" is not a value it can have; write alternate, round-robin, moderator or fan-out`}},
+		{"R20 quorum of more than there are", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, join: quorum:3}}", []string{"conversations.c.join: it needs 3 answers, and 2 are asked; write quorum:2 or less"}},
+		{"R20 no such join", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, join: quorum:0}}", []string{`conversations.c.join: "quorum:0" is not a join; write all, any, best-effort or quorum:K`}},
+		{"R20 too wide", twoAgents + "limits: {max_width: 1}\nconversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out}}", []string{"conversations.c.participants: 2 are asked at once, and limits.max_width is 1 (R20); raise limits.max_width, or ask fewer"}},
+		{"R20 too few turns", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, synthesizer: b, max_turns: 1}}", []string{"conversations.c.max_turns: this fan-out takes 2 turns; write 2 or more, or leave it out"}},
+		{"R20 synthesizer from elsewhere", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, synthesizer: c}}", []string{`conversations.c.synthesizer: "c" is no participant; name one of a, b`}},
+		{"R20 an agent asked twice", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: a, slug: x}], plan: fan-out}}", []string{`conversations.c.participants[1]: "a" takes part twice, and this plan goes by names; give the second one an agent of its own`}},
+		{"keys of another plan", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, decides: true}], join: all, moderator: a}}", []string{
+			"conversations.c.participants[1].decides: nobody decides under plan: alternate; remove it, or write plan: moderator",
+			"conversations.c.join: it belongs to plan: fan-out, and the plan is alternate; remove it, or write plan: fan-out",
+			"conversations.c.moderator: it belongs to plan: moderator, and the plan is alternate; remove it, or write plan: moderator",
+		}},
+		{"R3 nobody decides", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: moderator}}", []string{"conversations.c.plan: moderator needs somebody who decides; write moderator: NAME, one of the participants"}},
+		{"R3 two decide", twoAgents + "conversations: {c: {participants: [{agent: a, decides: true}, {agent: b, decides: true}], plan: moderator, moderator: a}}", []string{"conversations.c.participants: a and b decide, and one may; leave decides: true at one of them"}},
+		{"R3 another decides", twoAgents + "conversations: {c: {participants: [{agent: a, decides: true}, {agent: b}], plan: moderator, moderator: b}}", []string{`conversations.c.moderator: "a" decides already; remove decides: true there, or this key`}},
+		{"R3 moderator from elsewhere", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: moderator, moderator: c}}", []string{`conversations.c.moderator: "c" is no participant; name one of a, b`}},
+		{"R3 done is no name", "agents: {a: {kind: builtin, builtin: echo}, done: {kind: builtin, builtin: echo}}\nconversations: {c: {participants: [{agent: a}, {agent: done}], plan: moderator, moderator: a}}", []string{"conversations.c.participants[1]: a moderator ends with done, so nobody can have that name; give the agent another name"}},
+		{"R16 no such halt", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], on_halt: stop}}", []string{`conversations.c.on_halt: "stop" is not a value it can have; write pause or fail`}},
 		{"unknown agent", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: bb}]}}", []string{`conversations.c.participants[1].agent: there is no agent "bb"; declare it under agents, or name a or b`}},
 		{"P15 one slug", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, slug: a}]}}", []string{`conversations.c.participants[1]: participants "a" and "b" both have the slug a (P15); give one of them another with slug:`}},
 		{"P14 not a slug", twoAgents + "conversations: {c: {participants: [{agent: a, slug: A b}, {agent: b}]}}", []string{`conversations.c.participants[0].slug: "A b" is not a slug; use lower-case letters, digits, _ and - (P14)`}},
@@ -229,6 +247,35 @@ func TestAdminListener(t *testing.T) {
 		}
 		if strings.Contains(text, "TOKEN") != (c.Admin.Token.Reveal() == "canary") || strings.Contains(config.Explain(c), "canary") {
 			t.Errorf("%s: %+v", text, c.Admin)
+		}
+	}
+}
+
+// R3, R20: who decides is known by either key, and a fan-out may take as many
+// turns as it needs, unless the file says how many.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		text      string
+		moderator string
+		decides   bool // the second participant
+		turns     int
+	}{
+		{"{agent: a}, {agent: b}], plan: moderator, moderator: b", "b", true, 10},
+		{"{agent: a}, {agent: b, decides: true}], plan: moderator", "b", true, 10},
+		{"{agent: a}, {agent: b}], plan: fan-out, max_turns: 2", "", false, 2},
+		{"{agent: a}, {agent: b}" + strings.Repeat(", {agent: x%d}", 10) + "], plan: fan-out, synthesizer: b, join: quorum:11", "", false, 12},
+	} {
+		text := twoAgents + "conversations: {c: {participants: [" + tt.text + "}}"
+		for i := range 10 {
+			name := fmt.Sprintf("x%d", i)
+			text = strings.Replace(text, "x%d", name, 1)
+			text = strings.Replace(text, "agents: {", "agents: {"+name+": {kind: builtin, builtin: echo}, ", 1)
+		}
+		cfg, _ := parse(t, text, source(nil))
+		c := cfg.Conversations["c"]
+		if c.Moderator != tt.moderator || c.Participants[1].Decides != tt.decides || c.MaxTurns != tt.turns {
+			t.Errorf("%s: %+v", tt.text, c)
 		}
 	}
 }

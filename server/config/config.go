@@ -106,6 +106,7 @@ type Telemetry struct {
 // Limits are the bounds of a call.
 type Limits struct {
 	MaxDepth       int           `yaml:"max_depth" default:"4" min:"1" max:"999999999" env:"CLI_BRIDGE_MAX_DEPTH" doc:"A call that arrives at this depth is refused (P10)."`
+	MaxWidth       int           `yaml:"max_width" default:"64" min:"1" max:"10000" doc:"Participants that a conversation may ask at once (R20)."`
 	MaxBody        Size          `yaml:"max_body" default:"4MiB" min:"1" max:"1GiB" doc:"Largest request body."`
 	MaxHeader      Size          `yaml:"max_header" restart:"true" default:"64KiB" min:"1KiB" max:"16MiB" doc:"Largest header block of a request."`
 	CallTimeout    time.Duration `yaml:"call_timeout" default:"10m" min:"1ms" doc:"Deadline of a whole call."`

@@ -84,7 +84,7 @@ var exampleText = map[string]string{
 	"conversations": `conversations:
   chat:
     participants: [{agent: echo}, {agent: eliza}]
-    plan: alternate # or round-robin
+    plan: alternate # or round-robin, moderator, fan-out
     max_turns: 4
 #    budget_usd: 0.50
 #    halt: {contains: goodbye}
@@ -93,6 +93,17 @@ var exampleText = map[string]string{
 #      - {agent: researcher, label: Researcher}
 #      - {agent: eliza, auth: agent-owned, slug: critic} # pays for itself
 #    max_turns: 6
+#    call_policy: {attempt_timeout: 60s, retries: 2, breaker: {failures: 5, cooldown: 30s}}
+#    on_halt: fail # an error of one of them ends the run; pause: it can be resumed
+#  panel:
+#    participants: [{agent: researcher}, {agent: translator}, {agent: eliza}]
+#    plan: fan-out # all are asked at once
+#    join: quorum:1 # all, any, quorum:K or best-effort
+#    synthesizer: eliza # hears the answers, and gives the one reply
+#  meeting:
+#    participants: [{agent: researcher}, {agent: echo}, {agent: eliza}]
+#    plan: moderator # its reply ends with next: NAME, or done
+#    moderator: eliza
 `,
 }
 

@@ -69,7 +69,7 @@ func TestDefaultsWithoutAFile(t *testing.T) { // G3, P10, G14, G25, G31
 		Admin: config.Admin{Listen: "127.0.0.1:8081"}, Listen: "127.0.0.1:8080",
 		Store: config.Store{URL: "sqlite:agentbus.db", SQLite: "agentbus.db"},
 		Limits: config.Limits{
-			MaxDepth: agentbus.DefaultMaxDepth, MaxBody: 4 << 20, MaxHeader: 64 << 10, CallTimeout: 10 * time.Minute,
+			MaxDepth: agentbus.DefaultMaxDepth, MaxWidth: 64, MaxBody: 4 << 20, MaxHeader: 64 << 10, CallTimeout: 10 * time.Minute,
 			ReadHeader: 10 * time.Second, ReadBody: time.Minute, Idle: 2 * time.Minute, ResponseHeader: 2 * time.Minute,
 			StreamIdle: 5 * time.Minute, BudgetWait: 5 * time.Second, InFlight: 10000,
 		},
@@ -164,7 +164,8 @@ install_key_file: /run/install
 			{Agent: "echo", Auth: config.AuthAgentOwned, Slug: "e", Label: "echo"},
 			{Agent: "echo", Auth: config.AuthForwardUser, Slug: "echo", Label: "echo"},
 		},
-		Plan: config.PlanRoundRobin, MaxTurns: 6, BudgetUSD: &budget, Halt: config.HaltRule{Contains: "AGREED"},
+		Plan: config.PlanRoundRobin, MaxTurns: 6, BudgetUSD: &budget, Halt: config.HaltRule{Contains: "AGREED"}, OnHalt: config.OnHaltPause,
+		CallPolicy: config.DefaultCallPolicy(),
 	}
 	if diff := cmp.Diff(debate, c.Conversations["debate"]); diff != "" {
 		t.Errorf("conversation (-want +got):\n%s", diff)

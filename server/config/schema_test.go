@@ -75,6 +75,9 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}]}}",
 		twoAgents + "conversations: {c: {participants: [{agent: a, auth: agent-owned, slug: x, label: X}, {agent: b}], plan: round-robin, max_turns: 2, budget_usd: 0, halt: {contains: x}}}",
 		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], halt: , on_halt: fail}}",
+		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, join: quorum:1, synthesizer: b}}",
+		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, decides: true}], plan: moderator}}",
+		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: moderator, moderator: a}}", twoAgents + "limits: {max_width: 2}",
 		"keys: [{id: a, secret_env: SET, agents: [], no_run_ids: true, rate: {per_second: 0.5, burst: 4}}]", "keys: [{id: a, secret_env: SET, rate: {per_second: '${N}'}}]",
 		"auth:", "auth: {}", "auth: {order: [keys]}", "auth: {jwt: [{issuer: 'https://h', audience: a}]}",
 		"auth: {order: [jwt, keys], jwt: [{name: n, issuer: 'http://127.0.0.1/', audience: a, jwks_url: 'https://h/k?p=1', algorithms: [ES256, PS512], leeway: 1m, role_claim: r, inter_agent: [x], admins: [y]}]}",
@@ -108,7 +111,7 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		agent("kind: builtin, builtin: echo, price: 4"), agent("kind: builtin, builtin: echo, price: {call: -1}"), agent("kind: builtin, builtin: echo, price: {call: '$1'}"), agent("kind: builtin, builtin: echo, price: {calls: 1}"), agent("kind: builtin, builtin: echo, max_cost_usd: x"),
 		twoAgents + "conversations: {c: }", twoAgents + "conversations: {c: {}}", twoAgents + "conversations: {c: {participants: }}", twoAgents + "conversations: {c: {participants: [{agent: a}]}}",
 		twoAgents + "conversations: {c: {participants: [{agent: a}, {}]}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, slug: 'A b'}]}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, auth: own}]}}",
-		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], max_turns: 0}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], halt: x}}",
+		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: auction}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, join: quorum:0}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], on_halt: stop}}", twoAgents + "limits: {max_width: 0}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], max_turns: 0}}", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], halt: x}}",
 	}
 	check := func(text string, want bool) {
 		_, _, err := config.Parse("agentbus.yaml", []byte(text), src)

@@ -32,6 +32,7 @@ type desk struct {
 	base  int64 // the id that a turn of index 0, or an event of position 0, has
 	event int64 // the id of the next event
 	odd   bool  // there are turns whose id does not name their index
+	held  bool  // there are events that wait for their position
 }
 
 // takeDesk finds the execution id and checks that its lease still has epoch
@@ -39,7 +40,8 @@ type desk struct {
 func takeDesk(c *conn, id agentbus.ExecutionID, epoch uint64) (desk, error) {
 	r, holds, err := c.first(`SELECT number << 28,
 			coalesce((SELECT max(id) + 1 FROM events WHERE id BETWEEN number << 28 AND (number << 28) + 0xfffffff), number << 28),
-			EXISTS (SELECT 1 FROM turns WHERE odd = 1 AND id >> 28 = number)
+			EXISTS (SELECT 1 FROM turns WHERE odd = 1 AND id >> 28 = number),
+			EXISTS (SELECT 1 FROM held_events WHERE number = executions.number)
 		FROM executions WHERE id = ?1 AND epoch = ?2`, string(id), signed(epoch))
 	if err == nil && !holds {
 		err = errLeaseLost
@@ -47,7 +49,7 @@ func takeDesk(c *conn, id agentbus.ExecutionID, epoch uint64) (desk, error) {
 	if err != nil {
 		return desk{}, err
 	}
-	return desk{base: r.int64(), event: r.int64(), odd: r.bool()}, nil
+	return desk{base: r.int64(), event: r.int64(), odd: r.bool(), held: r.bool()}, nil
 }
 
 func begin(c *conn, t agentbus.Turn) (agentbus.Turn, error) {
@@ -58,7 +60,7 @@ func begin(c *conn, t agentbus.Turn) (agentbus.Turn, error) {
 	return d.begin(c, t)
 }
 
-func (d desk) begin(c *conn, t agentbus.Turn) (agentbus.Turn, error) {
+func (d *desk) begin(c *conn, t agentbus.Turn) (agentbus.Turn, error) {
 	if t.Index < 0 || t.Index > maxIndex {
 		return agentbus.Turn{}, refusal(agentbus.CodeInvalidRequest, "the index of a turn is out of range; turns count from 0 to 268435455")
 	}
@@ -175,7 +177,7 @@ func (f *finish) run(c *conn) (struct{}, error) {
 			return none, err
 		}
 	}
-	return none, appendEvents(c, d.event, f.events)
+	return none, d.appendEvents(c, f.events)
 }
 
 const turnColumns = `payer, agent, run, path, parent, turn, id & 0xfffffff, speaker, digest, epoch, state, cost, attempts, error, began, ended, reply`

@@ -103,7 +103,7 @@ func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, eve
 		return unavailable("encode a halt", err)
 	}
 	state, ended := agentbus.RunPaused, any(nil)
-	if h.Kind.Final() {
+	if h.Final() {
 		state, ended = agentbus.RunDone, micros(time.Now())
 	}
 	_, err = write(ctx, s, "halt an execution", func(c *conn) (struct{}, error) {
@@ -119,7 +119,7 @@ func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, eve
 		if err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, appendEvents(c, d.event, events)
+		return struct{}{}, d.appendEvents(c, events)
 	})
 	return err
 }

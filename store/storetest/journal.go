@@ -19,6 +19,8 @@ var journal = map[string]func(*place){
 	"AFinishThatFailsStoresNothing":              aFinishThatFailsStoresNothing,
 	"ALostLeaseWritesNothing":                    aLostLeaseWritesNothing,
 	"EventsAreDenseInEachExecution":              eventsAreDenseInEachExecution,
+	"HeldEventsWaitForTheirPosition":             heldEventsWaitForTheirPosition,
+	"SeveralTurnsCanBePending":                   severalTurnsCanBePending,
 	"TurnsOfALongRunComeByIndex":                 turnsOfALongRunComeByIndex,
 	"AcknowledgedTurnsAndEventsSurviveReopening": turnsSurviveReopening,
 	"ManyRunsAtOnceKeepTheirOwnTurns":            manyRunsAtOnceKeepTheirOwnTurns,
@@ -260,6 +262,61 @@ func eventsAreDenseInEachExecution(p *place) {
 			break // a reader may stop
 		}
 	}
+}
+
+// held returns an event of e that is kept back.
+func held(e agentbus.Execution, kind string, hold int) agentbus.Event {
+	event := happened(e, kind)
+	event.Hold = hold
+	return event
+}
+
+func heldEventsWaitForTheirPosition(p *place) { // R20
+	t := p.t
+	e := opened(t, p, "run_a")
+	write := func(n int, events ...agentbus.Event) {
+		t.Helper()
+		ok(t, "finish", p.Finish(t.Context(), done(begin(t, p, turn(e, n)), "x"), nil, events...))
+	}
+	var want []agentbus.Event
+	expect := func(kinds ...string) {
+		t.Helper()
+		for _, kind := range kinds {
+			want = append(want, placed(e, len(want), happened(e, kind)))
+		}
+		same(t, "events", collect(t, p.Events(t.Context(), e.ID, -1)), want)
+	}
+	write(0, happened(e, "started"), held(e, "third", 3))
+	expect("started")
+	write(1, held(e, "first", 1))
+	write(2, held(e, "first again", 1))
+	expect()
+	p.reopen() // it is durable with its turn
+	write(3, held(e, "second", 2), happened(e, "joined"), happened(e, "after"), held(e, "left", 9))
+	expect("first", "first again", "second", "third", "joined", "after")
+	ok(t, "halt", p.Halt(t.Context(), e.Lease, agentbus.Halt{Kind: agentbus.HaltAbort}, happened(e, "halted")))
+	expect("left", "halted")
+}
+
+func severalTurnsCanBePending(p *place) { // R20
+	t := p.t
+	e := opened(t, p, "run_a")
+	const n = 50
+	together(n, func(i int) {
+		if _, err := p.Begin(t.Context(), turn(e, n-1-i)); err != nil {
+			t.Errorf("begin: %v", err)
+		}
+	})
+	want := turnsOf(t, p, e)
+	same(t, "turns begun", len(want), n)
+	want[3], want[40] = done(want[3], "x"), done(want[40], "y")
+	want[7].State, want[7].Ended = agentbus.TurnCancelled, began
+	next := turn(e, n)
+	for _, i := range []int{40, 7} {
+		ok(t, "finish", p.Finish(t.Context(), want[i], nil))
+	}
+	ok(t, "finish", p.Finish(t.Context(), want[3], &next))
+	same(t, "turns", turnsOf(t, p, e), append(want, next))
 }
 
 func turnsOfALongRunComeByIndex(p *place) { // R4

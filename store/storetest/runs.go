@@ -16,6 +16,7 @@ var runs = map[string]func(*place){
 	"AnExpiredLeaseIsClaimed":            anExpiredLeaseIsClaimed,
 	"OneOfManyConcurrentClaimsWins":      oneOfManyConcurrentClaimsWins,
 	"AFinalHaltEndsTheExecution":         aFinalHaltEndsTheExecution,
+	"AFailedHaltEndsTheExecution":        aFailedHaltEndsTheExecution,
 	"APausedExecutionIsResumed":          aPausedExecutionIsResumed,
 	"ALeaseIsRenewedUntilItIsGivenBack":  aLeaseIsRenewedUntilItIsGivenBack,
 	"ASecondConversationInATurnCountsOn": aSecondConversationInATurnCountsOn,
@@ -116,6 +117,19 @@ func oneOfManyConcurrentClaimsWins(p *place) { // R17
 	if n := won.Load(); n != 1 {
 		t.Errorf("%d of 32 claims won", n)
 	}
+}
+
+func aFailedHaltEndsTheExecution(p *place) { // R16
+	t := p.t
+	e := opened(t, p, "run_a")
+	halt := agentbus.Halt{Kind: agentbus.HaltParticipantError, Participant: "critic", Failed: true}
+	ok(t, "halt", p.Halt(t.Context(), e.Lease, halt))
+	got, err := p.Open(t.Context(), execution("run_a"), agentbus.Claim{Owner: "host:2", TTL: time.Hour})
+	ok(t, "open", err)
+	if got.State != agentbus.RunDone || got.Lease.Owner != "" {
+		t.Errorf("it is %s, held by %q", got.State, got.Lease.Owner)
+	}
+	same(t, "halt", got.Halt, &halt)
 }
 
 func aFinalHaltEndsTheExecution(p *place) { // R16

@@ -1,0 +1,210 @@
+package conversation
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A fan is a step in which several participants speak at once (R20).
+type fan struct {
+	step     *Step
+	branches []*branch // as the step names them
+
+	open int     // how many have not ended
+	last *branch // that ended; it is finished with the turn after the fan
+	err  error   // of the journal
+}
+
+// A branch is one turn of a fan.
+type branch struct {
+	voice
+	at      int  // among the branches
+	stands  bool // nothing is left to be done for its turn
+	account *account
+	before  agentbus.Micros // its cost when it began
+}
+
+// newFan returns the branches of step as stored turns have them; the first has
+// an index. What stands of them is decided by their states alone, so that every
+// driver decides alike.
+func newFan(step *Step, stored []agentbus.Turn, index int) *fan {
+	f := &fan{step: step, branches: make([]*branch, len(step.Together))}
+	for i := range f.branches {
+		f.branches[i] = &branch{at: i, voice: voice{intent: &intent{}, branch: true}}
+	}
+	for i := range stored {
+		at := stored[i].Index - index
+		if at >= 0 && at < len(f.branches) && stored[i].Speaker == step.Together[at] {
+			f.branches[at].turn = stored[i]
+			f.branches[at].stands = stored[i].State == agentbus.TurnDone
+		}
+	}
+	lost := f.count(agentbus.TurnFailed) == len(f.branches)
+	for _, b := range f.branches {
+		switch b.turn.State {
+		case agentbus.TurnFailed:
+			b.stands = step.Join == JoinBestEffort && !lost
+		case agentbus.TurnCancelled:
+			b.stands = f.met()
+		case agentbus.TurnDone, agentbus.TurnPending:
+		}
+	}
+	return f
+}
+
+// count returns how many branches have a state.
+func (f *fan) count(s agentbus.TurnState) (n int) {
+	for _, b := range f.branches {
+		if b.turn.State == s {
+			n++
+		}
+	}
+	return n
+}
+
+// met reports whether nobody needs to speak any more.
+func (f *fan) met() bool { return f.step.Join != JoinBestEffort && f.enough() }
+
+// enough reports whether as many branches are done as the join needs.
+func (f *fan) enough() bool {
+	need, err := f.step.Join.need(len(f.branches))
+	return err == nil && f.count(agentbus.TurnDone) >= need
+}
+
+// ended reports whether all branches are final, and the join was met.
+func (f *fan) ended() bool {
+	return f.enough() && len(f.rest()) == 0
+}
+
+// turns returns the turns of all branches.
+func (f *fan) turns() []agentbus.Turn {
+	turns := make([]agentbus.Turn, len(f.branches))
+	for i, b := range f.branches {
+		turns[i] = b.turn
+	}
+	return turns
+}
+
+// rest returns the branches that do not stand.
+func (f *fan) rest() (rest []*branch) {
+	for _, b := range f.branches {
+		if !b.stands {
+			rest = append(rest, b)
+		}
+	}
+	return rest
+}
+
+// A Joined is the data of an [agentbus.EventJoined], as JSON.
+type Joined struct {
+	Join      Join              `json:"join"`
+	Done      int               `json:"done"`
+	Failed    int               `json:"failed,omitempty"`
+	Cancelled int               `json:"cancelled,omitempty"`
+	Turns     []agentbus.TurnID `json:"turns"` // of its branches, in the order of the plan
+}
+
+// outcome tells how a fan came together.
+func (f *fan) outcome() Joined {
+	j := Joined{
+		Join: cmp.Or(f.step.Join, JoinAll),
+		Done: f.count(agentbus.TurnDone), Failed: f.count(agentbus.TurnFailed), Cancelled: f.count(agentbus.TurnCancelled),
+	}
+	for _, b := range f.branches {
+		j.Turns = append(j.Turns, b.turn.ID)
+	}
+	return j
+}
+
+// String describes the join in a line, such as "quorum:2 of 3: 2 done, 1
+// cancelled".
+func (j Joined) String() string {
+	s := fmt.Sprintf("%s of %d: %d done", j.Join, len(j.Turns), j.Done)
+	if j.Failed > 0 {
+		s += fmt.Sprintf(", %d failed", j.Failed)
+	}
+	if j.Cancelled > 0 {
+		s += fmt.Sprintf(", %d cancelled", j.Cancelled)
+	}
+	return s
+}
+
+// failed returns the first branch that failed, in the order of the step.
+func (f *fan) failed() *branch {
+	for _, b := range f.branches {
+		if b.turn.State == agentbus.TurnFailed {
+			return b
+		}
+	}
+	return nil
+}
+
+// fanOut returns the turns of a step of several, with the budget reserved for
+// all that are still to be asked, or for none (R20).
+func (d *driver) fanOut(step *Step) (*intent, *agentbus.Halt, error) {
+	if err := d.fanFault(step); err != nil {
+		return nil, nil, fmt.Errorf("%w of conversation %s: %w", errPlan, d.conversation.Name, err)
+	}
+	if width, left := len(step.Together), d.conversation.MaxTurns-len(d.turns); width > left {
+		return nil, &agentbus.Halt{Kind: agentbus.HaltMaxTurns, Reason: fmt.Sprintf("%d turns are left, and %d participants speak at once", left, width)}, nil
+	}
+	f := newFan(step, d.openTurns(), d.execution.First+len(d.turns))
+	var worst []agentbus.Micros
+	var whose []agentbus.Speaker
+	for _, b := range f.branches {
+		if p := &d.conversation.Participants[d.index(step.Together[b.at])]; !b.stands && !f.met() {
+			b.held = p.MaxCost
+			worst, whose = append(worst, p.MaxCost), append(whose, p.Name)
+		}
+	}
+	var all agentbus.Micros
+	for _, w := range worst {
+		all = sum(all, w)
+	}
+	if full := d.account.hold(worst...); full != nil {
+		return nil, overBudget(full, all, whose...), nil
+	}
+	d.say(step.Say, step.Together...)
+	for _, b := range f.branches {
+		if b.stands {
+			b.who = d.index(b.turn.Speaker)
+			continue
+		}
+		now, err := d.intend(d.index(step.Together[b.at]), len(d.turns)+b.at)
+		if err != nil {
+			d.account.release(all)
+			return nil, nil, err
+		}
+		now.held = b.held
+		b.intent, b.before = now, now.turn.Cost
+	}
+	return &intent{fan: f, held: all}, nil, nil
+}
+
+// fanFault returns what is wrong with a step of several, before any of them is
+// asked.
+func (d *driver) fanFault(step *Step) error {
+	if n, limit := len(step.Together), d.conversation.maxWidth(); n > limit {
+		return fmt.Errorf("it asks %d at once, and the limit is %d", n, limit)
+	}
+	if twice, ok := repeated(step.Together); ok {
+		return fmt.Errorf("it asks %q twice at once", twice)
+	}
+	for _, s := range step.Together {
+		if d.index(s) < 0 {
+			return fmt.Errorf("%q is no participant", s)
+		}
+	}
+	_, err := step.Join.need(len(step.Together))
+	return err
+}
+
+// openTurns returns what the journal has of the step that has not ended.
+func (d *driver) openTurns() (turns []agentbus.Turn) {
+	for _, t := range d.carried {
+		turns = append(turns, t)
+	}
+	return turns
+}

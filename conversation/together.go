@@ -1,0 +1,214 @@
+package conversation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// errJoined cancels the branches that a join was met without.
+var errJoined = errors.New("the join was met by other branches")
+
+// together has the branches of a fan spoken side by side, and each finished as
+// it ends. It returns the turn after their join, begun with the end of the last
+// one, or why there is none. The goroutines of the branches have ended when it
+// returns; the driver's own alone writes and tells.
+func (d *driver) together(ctx context.Context, now *intent) (*intent, *agentbus.Halt, error) {
+	f := now.fan
+	if err := d.beginAll(ctx, f); err != nil {
+		d.account.release(now.held)
+		return nil, nil, err
+	}
+	now.held = 0 // each branch gives back its own
+	rest := f.rest()
+	for _, b := range rest {
+		if !f.met() {
+			d.emit(Event{Type: EventTurnStarted, Turn: &b.turn, Branch: true})
+		}
+	}
+	if f.open = len(rest); d.gone || f.met() {
+		for _, b := range rest {
+			d.ended(ctx, f, b)
+		}
+	} else {
+		d.listen(ctx, f, rest)
+	}
+	switch {
+	case f.err != nil:
+		return nil, nil, f.err
+	case len(f.rest()) > 0:
+		return now, nil, nil // the loop sees why; those turns stay pending
+	}
+	return d.joined(ctx, f)
+}
+
+// beginAll records the intents of all branches that do not stand. One that the
+// journal has done meanwhile is taken as it is.
+func (d *driver) beginAll(ctx context.Context, f *fan) error {
+	stored, failed := make([]agentbus.Turn, len(f.branches)), make([]error, len(f.branches))
+	var begun sync.WaitGroup // side by side, so that a store can sync them at once
+	for i, b := range f.branches {
+		if !b.stands {
+			begun.Go(func() { stored[i], failed[i] = d.options.Journal.Begin(ctx, b.turn) })
+		}
+	}
+	begun.Wait()
+	for i, b := range f.branches {
+		if failed[i] != nil {
+			return fmt.Errorf("begin turn %s: %w", b.turn.ID, failed[i])
+		}
+	}
+	for i, b := range f.branches {
+		switch {
+		case b.stands:
+		case stored[i].State == agentbus.TurnDone:
+			b.turn, b.stands = stored[i], true
+			d.account.turn(b.held).settle(b.turn.Cost)
+			d.spent = sum(d.spent, b.turn.Cost)
+		default:
+			b.turn.Began = stored[i].Began
+		}
+	}
+	return nil
+}
+
+// A word is the next thing that a branch said, or that it has ended.
+type word struct {
+	branch *branch
+	chunk  agentbus.Chunk
+	err    error
+	ended  bool
+}
+
+// listen hears branches speak until all have ended. Once their join is met, the
+// others are cancelled, and waited for.
+func (d *driver) listen(ctx context.Context, f *fan, rest []*branch) {
+	speaking, leave := context.WithCancelCause(ctx)
+	words := make(chan word)
+	var speakers sync.WaitGroup
+	for _, b := range rest {
+		b.account = d.account.turn(b.held)
+		answer := d.call(speaking, b.intent, b.account)
+		speakers.Go(func() {
+			for chunk, err := range answer {
+				words <- word{branch: b, chunk: chunk, err: err}
+			}
+			words <- word{branch: b, ended: true}
+		})
+	}
+	go func() {
+		speakers.Wait()
+		close(words)
+	}()
+	defer func() { // also when the reader of the events panics
+		leave(nil)
+		for range words { // what is still said is not heard
+		}
+	}()
+	for w := range words {
+		if w.ended {
+			d.ended(ctx, f, w.branch)
+		} else if !d.gone {
+			d.hear(&w.branch.voice, w.chunk, w.err)
+		}
+		switch {
+		case d.gone:
+			leave(errGone)
+		case f.err != nil:
+			leave(f.err)
+		case f.met():
+			leave(errJoined)
+		}
+	}
+}
+
+// ended finishes the turn of a branch that speaks no more, unless it was left:
+// then it stays pending. What ends after the join was met is cancelled, even
+// with an answer, so that as many are done as the join needs and no more. The
+// last of a fan is finished with the turn after it; see joined.
+func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
+	f.open--
+	failure, t := b.end(), &b.turn
+	if b.account != nil {
+		b.account.settle(t.Cost - b.before)
+	} else {
+		d.account.release(b.held)
+	}
+	if ctx.Err() != nil || d.gone || f.err != nil {
+		return
+	}
+	d.spent = sum(d.spent, t.Cost-b.before)
+	t.Ended = time.Now()
+	switch {
+	case f.met():
+		t.State, t.Reply = agentbus.TurnCancelled, agentbus.Reply{}
+	case failure != nil:
+		t.State, t.Error, t.Reply = agentbus.TurnFailed, agentbus.AsError(failure), agentbus.Reply{}
+	default:
+		t.State = agentbus.TurnDone
+	}
+	b.stands = true
+	if f.open == 0 {
+		f.last = b
+		return
+	}
+	f.err = d.finish(ctx, b, nil)
+}
+
+// finish stores what became of a branch, and the turn after it. Its event waits
+// for those of the branches before it, so that their order is that of the plan,
+// whoever is faster.
+func (d *driver) finish(ctx context.Context, b *branch, next *agentbus.Turn, more ...agentbus.Event) error {
+	t := &b.turn
+	kind := agentbus.EventTurnDone
+	switch t.State {
+	case agentbus.TurnFailed:
+		kind = agentbus.EventTurnFailed
+	case agentbus.TurnCancelled:
+		kind = agentbus.EventTurnCancelled
+	case agentbus.TurnDone, agentbus.TurnPending:
+	}
+	event := d.event(kind, t.ID, d.spoken(b.intent))
+	event.Hold = b.at + 1
+	events := append(d.events(event), more...)
+	if err := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, next, events...); err != nil {
+		return fmt.Errorf("finish turn %s: %w", t.ID, err)
+	}
+	d.emit(Event{Type: kind, Turn: t, Branch: true})
+	return nil
+}
+
+// joined ends a fan whose branches have all ended.
+func (d *driver) joined(ctx context.Context, f *fan) (*intent, *agentbus.Halt, error) {
+	if !f.enough() {
+		if err := d.finish(ctx, f.last, nil); err != nil {
+			return nil, nil, err
+		}
+		t := &f.failed().turn
+		return nil, &agentbus.Halt{Kind: agentbus.HaltParticipantError, Participant: string(t.Speaker), Error: t.Error}, nil
+	}
+	d.heard(f.turns())
+	event := d.event(agentbus.EventJoined, "", f.outcome())
+	if f.last == nil { // the journal had done all that was left
+		d.unwritten = append(d.unwritten, event)
+		d.emit(Event{Type: agentbus.EventJoined, Turns: f.turns()})
+		return d.first(ctx)
+	}
+	next, halt, err := d.decide()
+	var begun *agentbus.Turn
+	if next != nil && next.fan == nil {
+		begun = &next.turn
+	}
+	if failed := d.finish(ctx, f.last, begun, event); failed != nil {
+		if next != nil {
+			d.account.release(next.held)
+		}
+		return nil, nil, failed
+	}
+	d.emit(Event{Type: agentbus.EventJoined, Turns: f.turns()})
+	return next, halt, err
+}
