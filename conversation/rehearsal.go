@@ -123,6 +123,8 @@ func (h *rehearsal) outside() (error, bool) {
 	switch {
 	case h.halt == nil:
 		return errCut, true
+	case h.halt.Kind == agentbus.HaltAbort && h.halt.Error != nil: // somebody stopped the run
+		return h.halt.Error, true
 	case h.halt.Kind == agentbus.HaltAbort:
 		return context.Canceled, true
 	case h.halt.Kind == agentbus.HaltDeadline:

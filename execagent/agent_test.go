@@ -198,7 +198,10 @@ func TestLeaving(t *testing.T) {
 			t.Errorf("%+v, %v", c, err)
 		}
 	}
-	for range a.Call(t.Context(), &agentbus.Call{Lineage: served}) {
+	for _, err := range a.Call(t.Context(), &agentbus.Call{Lineage: served}) {
+		if err != nil {
+			t.Error(err)
+		}
 		break
 	}
 	if left := below(t, dir); len(left) > 0 {

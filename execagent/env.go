@@ -12,7 +12,7 @@ import (
 // The variables that every program has (B2).
 const (
 	EnvURL           = "AGENTBUS_URL"   // where the bus is; not set while it listens nowhere
-	EnvToken         = "AGENTBUS_TOKEN" //nolint:gosec // a name: what it calls the bus with, until its turn ends
+	EnvToken         = "AGENTBUS_TOKEN" // what it calls the bus with, until its turn ends
 	EnvRunID         = "AGENTBUS_RUN_ID"
 	EnvTurnID        = "AGENTBUS_TURN_ID"   // of the turn it serves: the parent of its calls
 	EnvDepth         = "AGENTBUS_DEPTH"     // of the turn it serves

@@ -47,7 +47,7 @@ type Fields struct {
 // ClaudeStreamJSON returns the fields of what claude --print --verbose
 // --output-format stream-json writes.
 func ClaudeStreamJSON() Fields {
-	return Fields{
+	return Fields{ //nolint:gosec // paths, no credentials
 		Type: "type", Types: []string{"assistant", "result"}, Nested: "parent_tool_use_id",
 		Text: `message.content.#(type=="text")#.text`, Between: "\n\n", Reasoning: `message.content.#(type=="thinking")#.thinking`,
 		Result: "result", Error: "is_error", ErrorText: "result", Model: "message.model",

@@ -1,7 +1,6 @@
 package execagent
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -145,5 +144,5 @@ func (e end) String() string {
 	case "start":
 		return "could not be started: " + e.what
 	}
-	return fmt.Sprintf("ended, and nobody knows how%s", e.what)
+	return "ended, and its supervisor did not say how"
 }

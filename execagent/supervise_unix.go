@@ -116,7 +116,7 @@ func (s *supervisor) wait() string {
 	for {
 		var status syscall.WaitStatus
 		switch pid, err := syscall.Wait4(-1, &status, 0, nil); {
-		case err == syscall.EINTR: //nolint:errorlint // an Errno
+		case err == syscall.EINTR:
 		case err != nil:
 			return "lost " + err.Error()
 		case pid != s.pid:
@@ -138,7 +138,7 @@ func (s *supervisor) sweep() {
 	until := time.Now().Add(sweepFor)
 	for pause := time.Millisecond; time.Now().Before(until); pause = min(2*pause, 50*time.Millisecond) {
 		switch pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); {
-		case err == syscall.EINTR, err == nil && pid > 0: //nolint:errorlint // an Errno
+		case err == syscall.EINTR, err == nil && pid > 0:
 		case err != nil:
 			return // no child is left
 		default:

@@ -40,7 +40,7 @@ func TestCallTokens(t *testing.T) {
 			t.Errorf("elsewhere: %v", err)
 		}
 		revoke()
-		time.Sleep(2 * time.Minute) // of the bubble
+		<-time.After(2 * time.Minute)
 		for _, token := range []agentbus.Credential{one, two} {
 			if ours, code := asks(token); !ours || code != agentbus.CodeUnauthenticated {
 				t.Errorf("a token whose turn is over: %v, %q", ours, code)

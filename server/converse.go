@@ -59,7 +59,7 @@ type spec struct {
 	MaxTurns     int              `json:"max_turns,omitempty"`
 	Budget       *agentbus.Micros `json:"budget_micros,omitempty"`
 	Deadline     time.Time        `json:"deadline,omitzero"` // for workers: who resumes by hand sets another
-	From         *source          `json:"from,omitempty"` // of a fork
+	From         *source          `json:"from,omitempty"`    // of a fork
 }
 
 // Converse drives a conversation here: its agents are called through this bus's

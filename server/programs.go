@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/execagent"
@@ -13,8 +14,42 @@ import (
 	"github.com/agentbus/agentbus/server/config"
 )
 
-// program makes an agent of a program.
+// A program is an agent that is one, and what it was made of.
+type program struct {
+	*execagent.Agent
+
+	made     config.Agent
+	maxDepth int
+}
+
+// program makes an agent of a program. One that the configuration before has too
+// is kept, with its workers (B4).
 func (s *wiring) program(name string, a config.Agent) (agentbus.Backend, error) {
+	if before := s.now(); before != nil {
+		if p := before.programs[name]; p != nil && p.maxDepth == s.cfg.Limits.MaxDepth && reflect.DeepEqual(p.made, a) {
+			s.programs[name] = p
+			return p, nil
+		}
+	}
+	made, err := s.newProgram(name, a)
+	if err != nil {
+		return nil, err
+	}
+	s.programs[name] = &program{made, a, s.cfg.Limits.MaxDepth}
+	return made, nil
+}
+
+// endPrograms ends the workers of the programs of before that after, which may be
+// nil, does not have. It does not wait.
+func (s *Server) endPrograms(before, after *wiring) {
+	for name, p := range before.programs {
+		if after == nil || after.programs[name] != p {
+			s.ending.Go(p.Close) // Server.Close waits for it
+		}
+	}
+}
+
+func (s *wiring) newProgram(name string, a config.Agent) (*execagent.Agent, error) {
 	dir := a.Dir
 	if dir == "" {
 		cache, err := os.UserCacheDir()
@@ -37,6 +72,7 @@ func (s *wiring) program(name string, a config.Agent) (agentbus.Backend, error) 
 		Timeout: a.Timeout, KillAfter: a.KillAfter, MaxOutput: int64(a.MaxOutput), MaxMemory: int64(a.MaxMemory),
 		Env: a.Env, ForwardAuthorizationEnv: a.ForwardEnv, Dir: dir, DirAge: a.DirAge, ShareDir: a.ShareDir,
 		Conversation: a.Affinity == config.AffinityConversation, InstallKey: s.store.InstallKey(),
+		Worker: a.Mode == config.ExecWorker, Workers: a.Workers, WorkerIdle: a.WorkerIdle,
 		MaxDepth: s.cfg.Limits.MaxDepth, URL: s.address, Caller: onWhoseBill, Tokens: &s.tokens, Lookup: env, Logger: s.log,
 	})
 }

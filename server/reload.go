@@ -77,7 +77,8 @@ func (s *Server) reload(ctx context.Context) (waiting []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.current.Store(w)
+	before := s.current.Swap(w)
+	s.endPrograms(before, w)
 	return config.WaitsForRestart(s.cfg.Config, next), nil
 }
 

@@ -48,7 +48,7 @@ func serveFile(t *testing.T, yaml string) *fileBus {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.Server, err = server.New(t.Context(), server.Config{Config: c, Load: load}); err != nil {
+	if b.Server, err = server.New(t.Context(), server.Config{Config: c, Load: load, Supervisor: supervisor(t)}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

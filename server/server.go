@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -59,6 +60,7 @@ type Server struct {
 	metrics *telemetry.Metrics
 	traces  *telemetry.Traces      // nil: none are sent
 	tokens  identity.CallTokens    // of programs
+	ending  sync.WaitGroup         // programs that are being ended
 	url     atomic.Pointer[string] // where the bus is reached from this machine; nil: nowhere yet
 
 	driven    drives
@@ -150,9 +152,13 @@ func (s *Server) Stop(ctx context.Context, run agentbus.RunID, by string) (cance
 // Live returns the calls that agents are being asked right now, oldest first.
 func (s *Server) Live() []agentbus.CallRecord { return s.now().gateway.Live() }
 
-// Close closes the store, and sends the spans that wait. Nothing may use the
-// Server any more.
+// Close ends the programs that wait for work, closes the store, and sends the
+// spans that wait. Nothing may use the Server any more.
 func (s *Server) Close() error {
+	if w := s.now(); w != nil {
+		s.endPrograms(w, nil)
+	}
+	s.ending.Wait()
 	s.agents.CloseIdleConnections()
 	s.issuers.CloseIdleConnections()
 	err := s.store.Close()

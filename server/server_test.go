@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,12 +22,18 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
+	"github.com/agentbus/agentbus/execagent"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == superviseArg {
+		os.Exit(execagent.Supervise(os.Args[2:]))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // An agent is an OpenAI-compatible server that remembers what it was sent.
 type agent struct {

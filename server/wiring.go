@@ -18,6 +18,7 @@ type wiring struct {
 	identity *identity.Chain
 	router   roster
 	gateway  *gateway.Gateway
+	programs map[string]*program // agents that are programs, by name
 	breakers map[guarded]*policy.Breaker
 }
 
@@ -26,7 +27,7 @@ func (s *Server) now() *wiring { return s.current.Load() }
 
 // wire makes a wiring of c, beside the one in force.
 func (s *Server) wire(c Config) (*wiring, error) {
-	w := &wiring{Server: s, cfg: c}
+	w := &wiring{Server: s, cfg: c, programs: map[string]*program{}}
 	if err := w.buildIdentity(); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -41,6 +42,7 @@ func TestChainOfScripts(t *testing.T) {
 	const links = 5
 	for limit := 1; limit <= 8; limit++ {
 		t.Run(fmt.Sprintf("limit %d", limit), func(t *testing.T) {
+			t.Parallel()
 			scripts := map[string]string{}
 			for i := range links {
 				scripts[fmt.Sprintf("a%d", i)] = fmt.Sprintf(`
@@ -55,7 +57,7 @@ echo "a%d got $?"
 			dir := scriptsOf(t, path)
 			b := serving(t, path, env)
 			// By the limit of the bus, and not by that of the verb, which would not send the call.
-			for _, local := range []string{"99", fmt.Sprint(limit)} {
+			for _, local := range []string{"99", strconv.Itoa(limit)} {
 				for i := range links {
 					rewrite(t, filepath.Join(dir, fmt.Sprintf("a%d.sh", i)), "$local", local)
 				}

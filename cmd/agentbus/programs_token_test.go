@@ -130,10 +130,8 @@ func TestCall(t *testing.T) {
 		"no URL":           {[]string{"AGENTBUS_URL=x"}, []string{"say", "hello"}, 2, "", "no URL"},
 		"not this key":     {[]string{"AGENTBUS_TOKEN=another"}, []string{"say", "hello"}, 3, "", "not known"},
 		"deep":             {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=2"}, []string{"say", "hello"}, 0, "you said: hello", ""},
-		"too deep": { // refused before anything is sent: nobody listens there
-			[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=3", "AGENTBUS_URL=http://127.0.0.1:1"},
-			[]string{"say", "hello"}, 3, "", "depth 4 reaches the limit of 4",
-		},
+		// Refused before anything is sent: nobody listens there.
+		"too deep":      {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=3", "AGENTBUS_URL=http://127.0.0.1:1"}, []string{"say", "x"}, 3, "", "depth 4 reaches the limit of 4"},
 		"a lower limit": {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=1", "AGENTBUS_MAX_DEPTH=2", "AGENTBUS_URL=http://127.0.0.1:1"}, []string{"say", "x"}, 3, "", "limit of 2"},
 		"no depth":      {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=-1"}, []string{"say", "hello"}, 2, "", "AGENTBUS_DEPTH"},
 		"no limit":      {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_MAX_DEPTH=lots"}, []string{"say", "hello"}, 2, "", "AGENTBUS_MAX_DEPTH"},
@@ -142,6 +140,15 @@ func TestCall(t *testing.T) {
 		if code != tt.code || stdout != tt.stdout || !strings.Contains(stderr, tt.says) {
 			t.Errorf("%s: %d, %q, %q, want %d, %q and %q", name, code, stdout, stderr, tt.code, tt.stdout, tt.says)
 		}
+	}
+	// B3: the end of its standard error is in the record, and nothing is charged.
+	_, header, _, err := post(t.Context(), b.url, "alice-secret", `{"model":"fail","messages":[{"role":"user","content":"hello"}]}`, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := opened(t, path, env).Calls(t.Context(), agentbus.RunID(header.Get("X-Tangle-Runid")))
+	if err != nil || len(calls) != 1 || !strings.Contains(calls[0].Message, "it said: oops") || calls[0].State != agentbus.CallVoided || calls[0].Cost != 0 {
+		t.Errorf("recorded: %+v, %v", calls, err)
 	}
 	before := len(linesOf(t, filepath.Join(dir, "started")))
 	for range 2 { // the same key: one execution

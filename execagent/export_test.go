@@ -1,0 +1,24 @@
+package execagent
+
+import (
+	"io"
+	"iter"
+
+	"github.com/agentbus/agentbus"
+)
+
+// ReadLines reads JSON lines as a program's output, without a program.
+func ReadLines(f Fields, out io.Reader) iter.Seq2[agentbus.Chunk, error] {
+	return func(yield func(agentbus.Chunk, error) bool) {
+		a := &Agent{config: Config{Output: OutputJSONL, Fields: f, MaxOutput: defaultMaxOutput, ReportCost: true}}
+		r := a.newReader(func(c agentbus.Chunk) error {
+			yield(c, nil)
+			return nil
+		})
+		if err := r.read(out); err != nil {
+			yield(agentbus.Chunk{}, err)
+			return
+		}
+		yield(r.last(""), nil)
+	}
+}
