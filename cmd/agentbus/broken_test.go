@@ -40,10 +40,7 @@ func TestServeEndsWhenItsStoreBreaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := started(t, cmd, filepath.Dir(path), []string{"ALICE=" + aliceKey, breakable + "=1"})
-	p.lines.Scan()
-	_, rest, _ := strings.Cut(p.lines.Text(), "http://")
-	address, _, _ := strings.Cut(rest, " ")
-	bus := "http://" + address
+	bus, _, _ := p.serves(t)
 	if status, _, answer := mustPost(t, bus, aliceKey, hello, turnHeader("run_a", "echo", 1)); status != http.StatusOK {
 		t.Fatalf("before: %d %s", status, answer)
 	}
