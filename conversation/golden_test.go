@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -221,7 +222,9 @@ func TestGoldenConversations(t *testing.T) {
 				t.Fatal("no such scenario here")
 			}
 			var a agents
-			got, err := g.run(t.Context(), &a)
+			var got []string
+			var err error
+			synctest.Test(t, func(t *testing.T) { got, err = g.run(t.Context(), &a) })
 			want := c.Events
 			if g.want != nil {
 				want = g.want
