@@ -122,7 +122,7 @@ func TestResumeOfAnotherDefinition(t *testing.T) {
 // R16).
 func TestInterruptedRunIsResumed(t *testing.T) {
 	t.Parallel()
-	a, b := newAgent(t, "a", 5*time.Millisecond), newAgent(t, "b", 5*time.Millisecond)
+	a, b := newAgent(t, "a", 5*time.Millisecond), newAgent(t, "b", 40*time.Millisecond)
 	b.begun = make(chan agentbus.TurnID, 8)
 	path := configure(t, talkOf(a, b, ""))
 	p := start(t, t.TempDir(), nil, "run", "talk", "go", "--config", path)
