@@ -95,37 +95,34 @@ func (a *API) execution(r *http.Request) (agentbus.ExecutionID, error) {
 	return id, err
 }
 
-func (a *API) listTurns(w http.ResponseWriter, r *http.Request) error {
+// pageOfExecution reads which page of which execution is asked for.
+func (a *API) pageOfExecution(r *http.Request) (id agentbus.ExecutionID, after int64, limit int, err error) {
 	p, _, err := pageOf(r)
 	if err != nil {
-		return err
+		return "", 0, 0, err
 	}
-	after, err := p.number(-1)
+	if after, err = p.number(-1); err != nil {
+		return "", 0, 0, err
+	}
+	id, err = a.execution(r)
+	return id, after, p.limit, err
+}
+
+func (a *API) listTurns(w http.ResponseWriter, r *http.Request) error {
+	id, after, limit, err := a.pageOfExecution(r)
 	if err != nil {
 		return err
 	}
-	id, err := a.execution(r)
-	if err != nil {
-		return err
-	}
-	l, err := cut(a.cfg.Runs.Turns(r.Context(), id), p.limit, after, func(_ int, t agentbus.Turn) int64 { return int64(t.Index) })
+	l, err := cut(a.cfg.Runs.Turns(r.Context(), id), limit, after, func(_ int, t agentbus.Turn) int64 { return int64(t.Index) })
 	return writePage(w, l, err)
 }
 
 func (a *API) listEvents(w http.ResponseWriter, r *http.Request) error {
-	p, _, err := pageOf(r)
-	if err != nil {
-		return err
-	}
-	after, err := p.number(-1)
-	if err != nil {
-		return err
-	}
-	id, err := a.execution(r)
+	id, after, limit, err := a.pageOfExecution(r)
 	if err != nil {
 		return err
 	}
 	events := a.cfg.Runs.Events(r.Context(), id, agentbus.Position(after))
-	l, err := cut(events, p.limit, after, func(_ int, e agentbus.Event) int64 { return int64(e.Position) })
+	l, err := cut(events, limit, after, func(_ int, e agentbus.Event) int64 { return int64(e.Position) })
 	return writePage(w, l, err)
 }

@@ -131,19 +131,7 @@ func embedded(t *testing.T, claims map[string]any) agentbus.Credential {
 	if err != nil {
 		t.Fatal(err)
 	}
-	payload, err := json.Marshal(claims)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := s.Sign(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := signed.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return agentbus.NewCredential("Bearer " + token)
+	return signed(t, s, claims)
 }
 
 // TestKeySets: G4, what an issuer may answer, and that none of it lets a

@@ -121,15 +121,21 @@ func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, kid string, claims
 	if err != nil {
 		t.Fatal(err)
 	}
+	return signed(t, s, claims)
+}
+
+// signed returns the token of claims under s.
+func signed(t *testing.T, s jose.Signer, claims map[string]any) agentbus.Credential {
+	t.Helper()
 	payload, err := json.Marshal(claims)
 	if err != nil {
 		t.Fatal(err)
 	}
-	signed, err := s.Sign(payload)
+	object, err := s.Sign(payload)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := signed.CompactSerialize()
+	token, err := object.CompactSerialize()
 	if err != nil {
 		t.Fatal(err)
 	}
