@@ -62,6 +62,11 @@ type Lineage struct {
 
 	// Auth is the origin's credential (P19). It is never ours.
 	Auth Credential
+
+	// Chain is the chain of agents that the call is part of, as its agent is
+	// told; nil: a call of a user. It travels in A2A messages, not in headers
+	// (C4).
+	Chain *AgentChain
 }
 
 // fields of a Lineage on the wire, as indexes into what ParseLineage collects.
@@ -338,13 +343,21 @@ func (l Lineage) Forward() Lineage {
 // of the same run, made inside l's turn, one hop deeper, on the same
 // credential. It is what runtimes send. A driver that serves nobody starts from
 // Lineage{Run: …, Auth: …}: its calls have depth 1 and no parent. It fails with
-// CodeInvalidLineage when l has no run or turn is not an id.
+// CodeInvalidLineage when l has no run or turn is not an id, and with
+// CodeChainFinal when l's chain of agents ends here (C8).
 func (l Lineage) Next(turn TurnID, s Speaker) (Lineage, error) {
 	if !validID(string(l.Run)) || !validID(string(turn)) {
 		return Lineage{}, invalidLineage("P4", "a turn of run "+clip(string(l.Run))+" has no valid id",
 			"use a run id of visible ASCII characters, short enough that its turn ids stay within 512")
 	}
 	out := l.Forward()
+	if l.Chain != nil {
+		next, err := l.Chain.Next()
+		if err != nil {
+			return Lineage{}, err
+		}
+		out.Chain = &next
+	}
 	out.Turn, out.Parent, out.Speaker = turn, l.Turn, s
 	if l.Turn != "" {
 		out.Path = TurnKey{Path: l.Path, Parent: l.Parent, ID: l.Turn}.PathBelow()
