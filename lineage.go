@@ -242,7 +242,7 @@ func checkIDs(v [fields]*string) error {
 		}
 	}
 	for _, f := range [...]int{fRoot, fParentContext} {
-		if s := value(v[f]); s != "" && (len(s) > maxContextID || !validID(s)) {
+		if s := value(v[f]); s != "" && !validContext(s) {
 			return invalidLineage("K5", headerNames[f]+" is not a context id", "send at most 256 visible ASCII characters, or leave the header out")
 		}
 	}
