@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"encoding/json"
+
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // maxCue is more bytes than a cue adds to a body.
@@ -17,7 +19,7 @@ func withCue(body []byte, d dialect, cue string) []byte {
 		if at == 0 || body[at] != '[' {
 			return body
 		}
-		first := skipSpace(body, at+1)
+		first := rawjson.Space(body, at+1)
 		told := `{"role":"system","content":` + quote(cue) + `}`
 		if body[first] != ']' {
 			told += ","
@@ -27,10 +29,10 @@ func withCue(body []byte, d dialect, cue string) []byte {
 		at, over := member(body, "instructions")
 		switch {
 		case at == 0:
-			brace := skipSpace(body, 0)
+			brace := rawjson.Space(body, 0)
 			return splice(body, brace+1, brace+1, `"instructions":`+quote(cue)+`,`) // the object has a model
 		case body[at] == '"':
-			return splice(body, at, over, quote(cue+"\n\n"+unquote(body[at:over])))
+			return splice(body, at, over, quote(cue+"\n\n"+rawjson.Text(body[at:over])))
 		case body[at] == 'n':
 			return splice(body, at, over, quote(cue))
 		}
@@ -42,17 +44,12 @@ func withCue(body []byte, d dialect, cue string) []byte {
 // member returns where in an object of valid JSON the value of a key stands;
 // 0, 0 when it has none. The last one counts, as most readers have it.
 func member(body []byte, key string) (at, over int) {
-	for i := skipSpace(body, skipSpace(body, 0)+1); body[i] != '}'; {
-		end := skipValue(body, i)
-		from := skipSpace(body, skipSpace(body, end)+1) // behind the colon
-		to := skipValue(body, from)
-		if unquote(body[i:end]) == key {
-			at, over = from, to
+	rawjson.Members(body, rawjson.Space(body, 0), func(m rawjson.Member) bool {
+		if string(m.Key) == key {
+			at, over = m.At, m.Over
 		}
-		if i = skipSpace(body, to); body[i] == ',' {
-			i = skipSpace(body, i+1)
-		}
-	}
+		return true
+	})
 	return at, over
 }
 

@@ -28,14 +28,16 @@ type exchange struct {
 	target    *Target
 	path      string // below the agent's base, escaped
 	body      []byte
+	pinned    string // the URL of the target that it must go to; "": any
 	peek      peek
 	dialect   dialect
-	carries   bool // its dialect has a place for a chain of agents: that there is none says something (C10)
+	envelope  *envelope // of a request of A2A; nil: of another dialect
 	notes     []string
 	record    agentbus.CallRecord // what becomes of it
 	seen      agentbus.Observation
-	wrote     bool   // the head of an answer is on its way
-	replay    string // how a duplicate was answered without executing: hit, attached; "": it was not
+	deadline  *time.Timer // of the upstream call; nil before, and for what has none
+	wrote     bool        // the head of an answer is on its way
+	replay    string      // how a duplicate was answered without executing: hit, attached; "": it was not
 	// leads is set while this request leads its call: duplicates wait for what
 	// becomes of it. want is what it asks of the ledger. flight and attempt are
 	// set once it executes the call. failed is why it has no answer that
@@ -60,6 +62,7 @@ const (
 	dialectOther     dialect = iota // any HTTP API, below /agents
 	dialectChat                     // chat completions
 	dialectResponses                // responses
+	dialectA2A                      // A2A, below /a2a
 )
 
 type exchangeKey struct{}
@@ -104,7 +107,7 @@ func InProcessOf(ctx context.Context) (InProcess, bool) {
 }
 
 func newExchange(r *http.Request) *exchange {
-	x := &exchange{requestID: httpx.NewRequestID(), began: time.Now()}
+	x := &exchange{requestID: httpx.NewRequestID(), began: time.Now(), envelope: envelopeOf(r)}
 	x.inProcess, _ = r.Context().Value(inProcessKey{}).(*InProcess)
 	return x
 }
@@ -159,7 +162,7 @@ func (x *exchange) refuse(w http.ResponseWriter, err error) {
 		w.Header()["X-Agentbus-Attempts"] = []string{strconv.Itoa(x.attempt)}
 	}
 	x.answering()
-	httpx.WriteError(w, x.lineage, err)
+	x.writeError(w, err)
 }
 
 // end records what one of our own errors made of the request.
