@@ -25,11 +25,12 @@ type conn struct {
 	args  []driver.NamedValue  // reused by every statement
 	wrote int64                // rows changed so far: tells whether a task wrote something
 
-	// links are the ends of payers' chains as this connection knows them. They
-	// hold as long as nobody else writes, which version tells, and what was
-	// written is committed.
-	links   map[agentbus.Payer]link
-	version int64
+	// links are the ends of payers' chains as this connection knows them, attempts
+	// what is executing. They hold as long as nobody else writes, which version
+	// tells, and what was written is committed.
+	links    map[agentbus.Payer]link
+	attempts map[int64]attempt // by call
+	version  int64
 }
 
 // statement is what the driver's prepared statements can do.
@@ -49,7 +50,10 @@ func dial(ctx context.Context, dsn string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{ctx: context.WithoutCancel(ctx), raw: raw, stmts: make(map[string]statement), links: make(map[agentbus.Payer]link)}, nil
+	return &conn{
+		ctx: context.WithoutCancel(ctx), raw: raw, stmts: make(map[string]statement),
+		links: make(map[agentbus.Payer]link), attempts: make(map[int64]attempt),
+	}, nil
 }
 
 // close ends the connection.
@@ -125,7 +129,7 @@ func (c *conn) begin() error {
 		return errors.Join(err, c.rollback())
 	}
 	if v := r.int64(); v != c.version {
-		clear(c.links)
+		c.forget()
 		c.version = v
 	}
 	return nil
@@ -133,8 +137,14 @@ func (c *conn) begin() error {
 
 // rollback undoes the transaction.
 func (c *conn) rollback() error {
-	clear(c.links)
+	c.forget()
 	return c.control("ROLLBACK")
+}
+
+// forget drops what is remembered of the file, which may be otherwise by now.
+func (c *conn) forget() {
+	clear(c.links)
+	clear(c.attempts)
 }
 
 // change is first for a statement that changes the row it returns.
