@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 
 	"modernc.org/sqlite"
 
@@ -21,7 +23,7 @@ type conn struct {
 	// for it, and a ctx that can end costs the driver a goroutine a statement.
 	ctx   context.Context //nolint:containedctx // see above
 	raw   driver.Conn
-	stmts map[string]statement // by their text, each prepared once
+	stmts map[string]*prepared // by their text, each prepared once
 	args  []driver.NamedValue  // reused by every statement
 	wrote int64                // rows changed so far: tells whether a task wrote something
 
@@ -40,6 +42,29 @@ type statement interface {
 	driver.StmtQueryContext
 }
 
+// prepared is a statement and the arguments that it takes, in the order of its
+// parameters.
+type prepared struct {
+	statement
+
+	takes []int
+}
+
+var numbered = regexp.MustCompile(`\?[0-9]+`)
+
+// unnumbered returns query with its parameters ?1, ?2 … as plain ones, and which
+// argument each of them takes. To the driver a number is a name, which it asks
+// for, copies and looks up for each parameter at each run: half of what binding
+// costs.
+func unnumbered(query string) (plain string, takes []int) {
+	plain = numbered.ReplaceAllStringFunc(query, func(p string) string {
+		n, _ := strconv.Atoi(p[1:]) // digits
+		takes = append(takes, n-1)
+		return "?"
+	})
+	return plain, takes
+}
+
 // dial opens a connection. See driver.Open of modernc.org/sqlite for dsn.
 func dial(ctx context.Context, dsn string) (*conn, error) {
 	connector, err := sqlite.NewConnector(dsn)
@@ -51,7 +76,7 @@ func dial(ctx context.Context, dsn string) (*conn, error) {
 		return nil, err
 	}
 	return &conn{
-		ctx: context.WithoutCancel(ctx), raw: raw, stmts: make(map[string]statement),
+		ctx: context.WithoutCancel(ctx), raw: raw, stmts: make(map[string]*prepared),
 		links: make(map[agentbus.Payer]link), attempts: make(map[int64]attempt),
 	}, nil
 }
@@ -70,20 +95,23 @@ func (c *conn) close() error {
 func (c *conn) prepare(query string, args []any) (statement, error) {
 	st, ok := c.stmts[query]
 	if !ok {
-		made, err := c.raw.Prepare(query)
+		plain, takes := unnumbered(query)
+		made, err := c.raw.Prepare(plain)
 		if err != nil {
 			return nil, err
 		}
-		if st, ok = made.(statement); !ok {
+		known, ok := made.(statement)
+		if !ok {
 			return nil, fmt.Errorf("the driver's %T lacks a method", made)
 		}
+		st = &prepared{known, takes}
 		c.stmts[query] = st
 	}
 	c.args = c.args[:0]
-	for i, v := range args {
-		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: v})
+	for i, n := range st.takes {
+		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: args[n]})
 	}
-	return st, nil
+	return st.statement, nil
 }
 
 // control runs a statement that changes no rows, such as BEGIN.
