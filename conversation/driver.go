@@ -101,6 +101,7 @@ func (d *driver) run(ctx context.Context) error {
 		return nil
 	}
 	stop := d.keepLease(ctx, cancel)
+	defer stop() // also when the reader of the events panics
 	halt, err := d.drive(ctx, cancel)
 	stop()
 	if errors.Is(err, ErrLeave) {

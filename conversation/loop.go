@@ -64,20 +64,33 @@ func (d *driver) first(ctx context.Context) (*intent, *agentbus.Halt, error) {
 		if next.fan != nil {
 			return next, nil, nil // it begins its branches itself
 		}
-		stored, err := d.options.Journal.Begin(ctx, next.turn)
+		stored, err := d.beginTurns(ctx, next.turn)
 		if err != nil {
 			d.account.release(next.held)
-			return nil, nil, fmt.Errorf("begin turn %s: %w", next.turn.ID, err)
+			return nil, nil, err
 		}
-		if stored.State != agentbus.TurnDone {
-			next.turn.Began = stored.Began
+		if stored[0].State != agentbus.TurnDone {
+			next.turn.Began = stored[0].Began
 			return next, nil, nil
 		}
 		d.account.release(next.held)
-		d.account.turn(0).settle(stored.Cost)
-		d.spent = sum(d.spent, stored.Cost)
-		d.heard([]agentbus.Turn{stored})
+		d.account.turn(0).settle(stored[0].Cost)
+		d.spent = sum(d.spent, stored[0].Cost)
+		d.heard(stored)
 	}
+}
+
+// beginTurns records intents together, with the events that are to be written: a
+// driver that wrote anything has told that it drives, so that a replay finds it
+// (R23). It is not given up halfway when ctx ends: it would not be known whether
+// those events are written.
+func (d *driver) beginTurns(ctx context.Context, turns ...agentbus.Turn) ([]agentbus.Turn, error) {
+	stored, err := d.options.Journal.Begin(context.WithoutCancel(ctx), turns, d.unwritten...)
+	if err != nil {
+		return nil, fmt.Errorf("begin turn %s: %w", turns[0].ID, err)
+	}
+	d.unwritten = nil
+	return stored, nil
 }
 
 var errPlan = errors.New("plan")
