@@ -3,7 +3,6 @@ package conversation
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -173,9 +172,8 @@ func (d *driver) finish(ctx context.Context, b *branch, next *agentbus.Turn, mor
 	}
 	event := d.event(kind, t.ID, d.spoken(b.intent))
 	event.Hold = b.at + 1
-	events := append(d.events(event), more...)
-	if err := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, next, events...); err != nil {
-		return fmt.Errorf("finish turn %s: %w", t.ID, err)
+	if err := d.finishTurn(ctx, t, next, append([]agentbus.Event{event}, more...)...); err != nil {
+		return err
 	}
 	d.emit(Event{Type: kind, Turn: t, Branch: true})
 	return nil
