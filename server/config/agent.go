@@ -178,7 +178,7 @@ type Price struct {
 // A Conversation is two or more agents taking turns (R1 to R3). The key it
 // stands under is its name.
 type Conversation struct {
-	Participants []Participant    `yaml:"participants" required:"true" min:"2" doc:"Who speaks, in order: two or more."`
+	Participants []Participant    `yaml:"participants" required:"true" min:"2" doc:"Who speaks, in order: two or more. An agent may take part more than once, each time with a slug of its own, which is its name then."`
 	Plan         Plan             `yaml:"plan" enum:"alternate|round-robin|moderator|fan-out" doc:"alternate (exactly two), round-robin, moderator (one names the next speaker) or fan-out (all at once). Empty: alternate for two, round-robin for more (R3)."`
 	Moderator    string           `yaml:"moderator" example:"NAME" doc:"Of plan moderator: the participant whose reply names the next speaker, by a last line next: NAME, or done. The same as decides: true at it."`
 	Join         string           `yaml:"join" example:"quorum:2" pattern:"^(all|any|best-effort|quorum:[1-9][0-9]{0,3})$" doc:"Of plan fan-out: whose answers it needs: all, any (the first one), quorum:K (the first K) or best-effort (those that come, at least one). The rest is cancelled. Empty: all (R20)."`
@@ -221,8 +221,8 @@ type HaltRule struct {
 type Participant struct {
 	Agent string          `yaml:"agent" example:"NAME" required:"true" doc:"Name of the agent that speaks."`
 	Auth  ParticipantAuth `yaml:"auth" default:"forward-user" enum:"forward-user|agent-owned" doc:"forward-user: the origin pays; agent-owned: the agent pays for itself (P22, R2)."`
-	Slug  string          `yaml:"slug" pattern:"^[a-z0-9_-]*$" doc:"Its form in turn ids. Empty: the slug of the agent's name (P14, P15)."`
-	Label string          `yaml:"label" doc:"The name it is shown under. Empty: the agent's name."`
+	Slug  string          `yaml:"slug" pattern:"^[a-z0-9_-]*$" doc:"Its form in turn ids, and its name where one agent takes part more than once. Empty: the slug of the agent's name (P14, P15)."`
+	Label string          `yaml:"label" doc:"The name it is shown under. Empty: its name."`
 	// CallPolicy is what it says itself; [Conversation.PolicyOf] is what holds.
 	CallPolicy *CallPolicy `yaml:"call_policy" doc:"What it has in place of the conversation's call_policy, field by field (R13)."`
 	// Decides marks the moderator; Load makes it and Conversation.Moderator agree.
@@ -232,6 +232,22 @@ type Participant struct {
 	_ later `yaml:"manifest" doc:"Agent manifest."`
 	_ later `yaml:"harness_role" doc:"Role in a harness."`
 	_ later `yaml:"sharing" doc:"What workers share."`
+}
+
+// Speakers returns the names under which the participants speak, in their order:
+// the agent's, or its slug where one agent takes part more than once.
+func (c *Conversation) Speakers() []string {
+	times := map[string]int{}
+	for i := range c.Participants {
+		times[c.Participants[i].Agent]++
+	}
+	all := make([]string, len(c.Participants))
+	for i := range c.Participants {
+		if all[i] = c.Participants[i].Agent; times[all[i]] > 1 && c.Participants[i].Slug != "" {
+			all[i] = c.Participants[i].Slug
+		}
+	}
+	return all
 }
 
 // ParticipantAuth is whose credential travels with a participant's calls (R2).
