@@ -5,9 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +15,6 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/execagent"
 	"github.com/agentbus/agentbus/identity"
-	"github.com/agentbus/agentbus/internal/require"
 )
 
 const superviseArg = "supervise"
@@ -209,29 +206,23 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// B3: a program that asks for more memory than it may have gets none.
-func TestMemory(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS != "linux" {
-		require.Missing(t, "a limit of the memory of another process")
-	}
-	a := newAgent(t, execagent.Config{MaxMemory: 64 << 20}, "ulimit -v")
-	if got, err := ask(t.Context(), a, ""); err != nil || strings.TrimSpace(got.Text) != strconv.Itoa(64<<10) {
-		t.Errorf("%q, %v", got.Text, err)
-	}
-}
+// apart is a filter that takes text apart, so that what is hidden in answers can
+// be seen; together puts it together again.
+const apart = ` | sed 's/./&~/g'`
+
+func together(s string) string { return strings.ReplaceAll(s, "~", "") }
 
 // B2: a program sees what is named, and what its turn is; nothing else of the
 // bus's environment, and no credential but its token.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	read := func(c execagent.Config) map[string]string {
-		got, err := ask(t.Context(), newAgent(t, c, "env"), "")
+		got, err := ask(t.Context(), newAgent(t, c, "env"+apart), "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		env := map[string]string{}
-		for line := range strings.Lines(got.Text) {
+		for line := range strings.Lines(together(got.Text)) {
 			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 			env[name] = value
 		}
@@ -241,7 +232,10 @@ func TestEnvironment(t *testing.T) {
 	if !strings.HasPrefix(env["AGENTBUS_TOKEN"], "abturn_") {
 		t.Errorf("token %q", env["AGENTBUS_TOKEN"])
 	}
-	for _, ofTheShell := range []string{"AGENTBUS_TOKEN", "PWD", "OLDPWD", "SHLVL", "_"} {
+	if len(env["AGENTBUS_PROCESS"]) < 20 {
+		t.Errorf("process %q", env["AGENTBUS_PROCESS"])
+	}
+	for _, ofTheShell := range []string{"AGENTBUS_TOKEN", "AGENTBUS_PROCESS", "PWD", "OLDPWD", "SHLVL", "_"} {
 		delete(env, ofTheShell)
 	}
 	want := map[string]string{
@@ -336,14 +330,14 @@ func TestTokenEndsWithTheTurn(t *testing.T) {
 		return ours && err == nil && s.Lineage.Turn == served.Turn && s.Payer == "alice"
 	}
 	c := execagent.Config{}
-	a := newAgentWith(t, c, tokens, `echo "$AGENTBUS_TOKEN"; exec >&-; sleep 0.1`)
+	a := newAgentWith(t, c, tokens, `echo "$AGENTBUS_TOKEN"`+apart+`; exec >&-; sleep 0.1`)
 	token := ""
 	for chunk, err := range a.Call(context.WithValue(t.Context(), payerKey{}, agentbus.Payer("alice")), &agentbus.Call{Lineage: served}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if chunk.Text != "" {
-			if token = strings.TrimSpace(chunk.Text); !counts(token) {
+			if token = strings.TrimSpace(together(chunk.Text)); !counts(token) {
 				t.Error("the token does not count during the turn")
 			}
 		}
