@@ -177,6 +177,8 @@ func (a *Agent) outcome(ctx context.Context, read error, ended end, stderr strin
 		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the program's answer could not be read", Err: errors.Join(read, said(stderr))}
 	case ended.ok():
 		return nil
+	case ended.how == "start":
+		return a.cannotStart(errors.New(ended.what))
 	}
 	return &agentbus.Error{
 		Code: agentbus.CodeAgentUnavailable, Message: "the program " + ended.String() + lastWords(stderr), Err: said(stderr),

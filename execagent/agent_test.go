@@ -357,7 +357,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	missing := newAgent(t, execagent.Config{Command: []string{"no-such-program"}}, "")
-	if _, err := ask(t.Context(), missing, ""); agentbus.CodeOf(err) != agentbus.CodeAgentUnavailable || !strings.Contains(err.Error(), "could not be started") {
+	if _, err := ask(t.Context(), missing, ""); agentbus.CodeOf(err) != agentbus.CodeAgentUnavailable || !strings.Contains(err.Error(), "cannot be started") {
 		t.Error(err)
 	}
 }

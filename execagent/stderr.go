@@ -11,7 +11,7 @@ import (
 const (
 	maxStderr = 16 << 10 // of what a program wrote on its standard error, the last bytes, which are kept
 	maxSecret = 8 << 10  // and so many before them, so that a credential among them is found whole
-	maxQuoted = 512      // of these, the last ones, which its caller and the record are told
+	maxQuoted = 200      // of these, the last ones, which its caller and the record are told: the record takes 300 in all
 )
 
 // A tail is a writer that keeps the last bytes.
