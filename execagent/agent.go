@@ -31,8 +31,8 @@ func New(c Config) (*Agent, error) {
 		return nil, err
 	}
 	return &Agent{
-		config: c, rooms: rooms{root: c.Dir, shared: c.ShareDir, age: c.DirAge},
-		sessions: sessions{Session: c.Session, dir: filepath.Join(c.Dir, ".agentbus"), installKey: c.InstallKey, age: c.DirAge},
+		config: c, rooms: rooms{root: c.Dir, tag: tagOf(c.Name), shared: c.ShareDir, age: c.DirAge},
+		sessions: sessions{Session: c.Session, dir: filepath.Join(c.Dir, ".agentbus", tagOf(c.Name)), installKey: c.InstallKey, age: c.DirAge},
 		pool:     pool{most: c.Workers, patience: c.WorkerIdle, workers: map[string]*worker{}, changed: make(chan struct{})},
 	}, nil
 }

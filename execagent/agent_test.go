@@ -298,12 +298,14 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-// B3: working directories are cleaned by age, and nothing else is.
+// B3: working directories are cleaned by age, and nothing else is, also not those
+// of another agent.
 func TestOldDirectories(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	old := time.Now().Add(-8 * 24 * time.Hour)
-	for name, at := range map[string]time.Time{"c-old": old, "t-old": old, "c-new": time.Now(), "other": old} {
+	ours, theirs := "c-"+execagent.Tag("prog"), "c-"+execagent.Tag("another")
+	for name, at := range map[string]time.Time{ours + "-old": old, "t-" + execagent.Tag("prog") + "-old": old, ours + "-new": time.Now(), theirs + "-old": old, "other": old} {
 		if err := errors.Join(os.MkdirAll(filepath.Join(root, name, "in"), 0o700), os.Chtimes(filepath.Join(root, name), at, at)); err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +318,7 @@ func TestOldDirectories(t *testing.T) {
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-	if want := []string{"c-new", "other"}; err != nil || !slices.Equal(left, want) {
+	if want := slices.Sorted(slices.Values([]string{ours + "-new", theirs + "-old", "other"})); err != nil || !slices.Equal(left, want) {
 		t.Errorf("%q, %v, want %q", left, err, want)
 	}
 }

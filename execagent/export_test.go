@@ -31,3 +31,6 @@ func (a *Agent) Sweep() {
 		removeAll(old)
 	}
 }
+
+// Tag is in the names of the working directories of an agent.
+func Tag(agent string) string { return tagOf(agent) }

@@ -109,7 +109,8 @@ func TestDirectoriesInUse(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(outside, "kept"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, old := range []string{"c-old", "t-old", "x-c-before", "c-locked"} {
+	ours := execagent.Tag("prog")
+	for _, old := range []string{"c-" + ours + "-old", "t-" + ours + "-old", "x-c-" + ours + "-before", "c-" + ours + "-locked"} {
 		if err := os.MkdirAll(filepath.Join(root, old, "below"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -117,10 +118,10 @@ func TestDirectoriesInUse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(outside, filepath.Join(root, "c-link")); err != nil {
+	if err := os.Symlink(outside, filepath.Join(root, "c-"+ours+"-link")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Join(root, "c-locked", "below"), 0o500); err != nil { //nolint:gosec // as programs leave it
+	if err := os.Chmod(filepath.Join(root, "c-"+ours+"-locked", "below"), 0o500); err != nil { //nolint:gosec // as programs leave it
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(root)

@@ -37,7 +37,8 @@ func keyed(installKey []byte, words ...string) []byte {
 // rooms are the working directories of a program.
 type rooms struct {
 	root   string
-	shared bool // there is one, root
+	tag    string // of the agent, in the names of its own: others may have theirs in the same root
+	shared bool   // there is one, root
 	age    time.Duration
 
 	mu    sync.Mutex
@@ -50,6 +51,12 @@ const (
 	oncePrefix = "t-" // of a turn's
 	oldPrefix  = "x-" // of one that is being removed
 )
+
+// tagOf names an agent in names of files.
+func tagOf(agent string) string {
+	sum := sha256.Sum256([]byte(agent))
+	return hex.EncodeToString(sum[:4])
+}
 
 // A room is a working directory that somebody is in.
 type room struct {
@@ -83,9 +90,9 @@ func (r *rooms) enter(key string) (*room, error) {
 
 func (r *rooms) make(key string) (string, error) {
 	if key == "" {
-		return os.MkdirTemp(r.root, oncePrefix)
+		return os.MkdirTemp(r.root, oncePrefix+r.tag+"-")
 	}
-	dir := filepath.Join(r.root, keptPrefix+key)
+	dir := filepath.Join(r.root, keptPrefix+r.tag+"-"+key)
 	err := os.Mkdir(dir, 0o700)
 	if !os.IsExist(err) {
 		return dir, err
@@ -136,18 +143,17 @@ func (r *rooms) old(now time.Time) (old []string) {
 	entries, _ := os.ReadDir(r.root) // the next turn says what is wrong
 	for _, e := range entries {
 		dir := filepath.Join(r.root, e.Name())
-		prefix, _, _ := strings.Cut(e.Name(), "-")
 		info, err := e.Info()
 		if err != nil || !e.IsDir() || r.inUse[dir] > 0 || now.Sub(info.ModTime()) <= r.age {
 			continue
 		}
-		switch prefix + "-" {
-		case keptPrefix, oncePrefix:
-			gone := filepath.Join(r.root, oldPrefix+e.Name())
+		switch name := e.Name(); {
+		case strings.HasPrefix(name, keptPrefix+r.tag), strings.HasPrefix(name, oncePrefix+r.tag):
+			gone := filepath.Join(r.root, oldPrefix+name)
 			if os.Rename(dir, gone) == nil { // from now on nobody enters it
 				old = append(old, gone)
 			}
-		case oldPrefix: // of a bus that was killed
+		case strings.HasPrefix(name, oldPrefix+keptPrefix+r.tag), strings.HasPrefix(name, oldPrefix+oncePrefix+r.tag): // of a bus that was killed
 			old = append(old, dir)
 		}
 	}

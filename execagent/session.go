@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -64,6 +63,9 @@ type known struct {
 	ID    string `json:"session,omitempty"` // that the last turn was served in; "" after one that failed
 }
 
+// maxKnown is more than what is known takes.
+const maxKnown = 1 << 10
+
 // A session is what a turn is served in; nil when the program keeps none.
 type session struct {
 	of   *sessions
@@ -83,11 +85,10 @@ func (s *sessions) begin(key string) (*session, error) {
 		return nil, fmt.Errorf("make the directory of sessions: %w", err)
 	}
 	n := &session{of: s, file: filepath.Join(s.dir, key)}
-	text, err := os.ReadFile(n.file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	if info, err := os.Lstat(n.file); err == nil && info.Mode().IsRegular() && info.Size() < maxKnown {
+		text, _ := os.ReadFile(n.file)
+		_ = json.Unmarshal(text, &n.known) // what cannot be read is not known
 	}
-	_ = json.Unmarshal(text, &n.known) // what cannot be read is not known
 	if n.resumes = sessionRE.MatchString(n.ID); !n.resumes {
 		n.Begun++
 		n.ID = uuid(keyed(s.installKey, "session", key, strconv.Itoa(n.Begun)))
@@ -142,11 +143,18 @@ func (n *session) save(id string) error {
 	if err != nil {
 		return err
 	}
-	next := n.file + ".new" // the turns of a conversation come one after the other
-	if err := os.WriteFile(next, text, 0o600); err != nil {
+	next, err := os.CreateTemp(n.of.dir, "new-") // a program that shares the directory cannot lead us elsewhere
+	if err != nil {
 		return err
 	}
-	return os.Rename(next, n.file)
+	_, err = next.Write(text)
+	if err = errors.Join(err, next.Close()); err == nil {
+		err = os.Rename(next.Name(), n.file)
+	}
+	if err != nil {
+		_ = os.Remove(next.Name()) // or it is swept
+	}
+	return err
 }
 
 // sweep forgets the sessions that nobody has used for long, now and then.

@@ -60,7 +60,7 @@ func TestSessions(t *testing.T) {
 		t.Fatal(name, err)
 	}
 	for _, n := range name { // the id tells nothing of the key
-		if strings.Contains(strings.ReplaceAll(id, "-", ""), filepath.Base(n)[2:14]) {
+		if strings.Contains(strings.ReplaceAll(id, "-", ""), strings.TrimPrefix(filepath.Base(n), "c-"+execagent.Tag("prog")+"-")[:12]) {
 			t.Errorf("%s is in %s", id, n)
 		}
 	}
@@ -172,5 +172,27 @@ func TestCallsOfItself(t *testing.T) {
 	}
 	if got, err := say(t.Context(), a, "alice", "root", "hello"); err != nil || got.Text != "ok" {
 		t.Errorf("%q, %v", got.Text, err)
+	}
+}
+
+// B4: a program that shares its directory with what is known of its sessions
+// cannot lead the bus to another file.
+func TestLinkedSessions(t *testing.T) {
+	t.Parallel()
+	dir, precious := t.TempDir(), filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(precious, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := newAgent(t, execagent.Config{
+		Conversation: true, Dir: dir, ShareDir: true, Session: execagent.Session{First: []string{"{session}"}, Next: []string{"{session}"}},
+		Command: []string{"/bin/sh", "-c", `for f in .agentbus/*/*; do ln -sf ` + precious + ` $f; done; ln -s ` + precious + ` ${f%/*}/new-; echo $1`, "sh"},
+	}, "")
+	for range 3 {
+		if got, err := talk(a, "alice", "root", "x"); err != nil || len(strings.TrimSpace(got.Text)) != 36 {
+			t.Errorf("%q, %v", got.Text, err)
+		}
+	}
+	if text, err := os.ReadFile(precious); err != nil || string(text) != "kept" {
+		t.Errorf("%q, %v", text, err)
 	}
 }
