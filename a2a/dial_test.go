@@ -230,7 +230,9 @@ func TestFetchTakesFiveSeconds(t *testing.T) {
 				ended := make(chan struct{})
 				d, err := a2a.NewDialer(a2a.DialerConfig{
 					AllowHosts: []string{"bus.internal:80"},
-					Lookup:     func(context.Context, string) ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil },
+					Lookup: func(context.Context, string) ([]netip.Addr, error) {
+						return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil
+					},
 					Connect: func(context.Context, netip.AddrPort) (net.Conn, error) {
 						near, far := net.Pipe()
 						go func() { // ends when Fetch closes the pipe
@@ -295,7 +297,9 @@ func TestUnreachable(t *testing.T) {
 		"lookup":  {Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, broken }},
 		"nothing": {Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, nil }},
 		"connect": {
-			Lookup:  func(context.Context, string) ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr(somewhere)}, nil },
+			Lookup: func(context.Context, string) ([]netip.Addr, error) {
+				return []netip.Addr{netip.MustParseAddr(somewhere)}, nil
+			},
 			Connect: func(context.Context, netip.AddrPort) (net.Conn, error) { return nil, broken },
 		},
 	} {
