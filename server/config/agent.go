@@ -24,6 +24,7 @@ var laterKinds = []Kind{"a2a"}
 type Agent struct {
 	Kind    Kind     `yaml:"kind" required:"true" enum:"openai|builtin|conversation|exec" doc:"openai (an OpenAI-compatible URL), builtin (offline, for trying and testing), conversation or exec (a program)."`
 	Aliases []string `yaml:"aliases" pattern:"^[!#-+\\x2d-~]{1,200}$" doc:"Other names a caller may use for it as model."`
+	Address string   `yaml:"address" pattern:"^((@|acct:)?[A-Za-z0-9._-]{1,64}@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?[.])+[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)?$" example:"'@critic@bots.example.com'" doc:"Address under which everybody finds it, by WebFinger and the card of its address, and which a caller may use as model (C34, C36). Empty: it has none."`
 
 	URL            string                         `yaml:"url" example:"http://127.0.0.1:9001/v1" for:"openai" required:"true" or:"urls" pattern:"^https?://[^?#@]+$" doc:"Base URL, such as http://127.0.0.1:9001/v1."`
 	URLs           []string                       `yaml:"urls" for:"openai" min:"1" max:"32" pattern:"^https?://[^?#@]+$" doc:"Several base URLs in place of url: each call goes to the one with the fewest in flight (G13)."`
@@ -67,11 +68,13 @@ type Agent struct {
 	QueueTimeout time.Duration `yaml:"queue_timeout" default:"10s" min:"1ms" doc:"How long a call waits there; then it is answered 503 with Retry-After (G8)."`
 	OnCrash      CrashPolicy   `yaml:"on_crash" default:"retry" enum:"retry|refuse" doc:"A call that was being executed when the bus crashed: retry (the same turn goes to the agent again, which may know it) or refuse (409 outcome_unknown, until an operator voids it) (G24)."`
 
+	// At is Address as it is read; none when it is empty.
+	At agentbus.Address `yaml:"-"`
+
 	// Authorization is the agent's own credential, "Bearer " and the key of
 	// APIKeyEnv or APIKeyFile; none when the agent has no key.
 	Authorization agentbus.Credential `yaml:"-"`
 
-	_ later `yaml:"address" doc:"Address of an a2a agent."`
 	_ later `yaml:"default_version" doc:"A2A version of callers that name none."`
 	_ later `yaml:"dedupe" doc:"A2A deduplication by message id."`
 	_ later `yaml:"isolate_sessions" doc:"A fresh A2A context for each call."`

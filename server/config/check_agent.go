@@ -59,8 +59,10 @@ func (l *loader) agents() {
 			}
 		}
 		l.agent(&a, path)
+		l.at(&a, path)
 		l.c.Agents[name] = a
 	}
+	l.addresses(sorted, owner)
 }
 
 func (l *loader) agent(a *Agent, path string) {

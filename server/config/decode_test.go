@@ -171,7 +171,7 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"chain.max_hops", "lineage", "resolver", "a2a", "tools", "escalation",
+		"chain.max_hops", "lineage", "resolver.domains", "a2a", "tools", "escalation",
 		"agents.a.idempotent", "agents.b.kagent",
 		"conversations.c.participants[0].approval", "conversations.c.approval",
 	}

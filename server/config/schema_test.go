@@ -70,6 +70,8 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		agent("kind: builtin, builtin: echo, concurrency: 4, detach: off"),
 		agent("kind: exec, command: [x], output: jsonl, fields: {type: t, types: [a], text: m.text, input_tokens: [in]}"), agent("kind: exec, command: [claude], output: claude-stream-json, usage_cost: true, affinity: conversation, session: {first: [--session-id, '{session}'], next: [--resume, '{session}']}"),
 		agent("kind: exec, command: [codex, exec, --json], output: codex-json, affinity: conversation, session: {first: ['-'], next: [resume, '{session}', '-']}"),
+		agent("kind: builtin, builtin: echo, address: '@critic@bots.example.com'"), agent("kind: builtin, builtin: echo, address: ''"), agent("kind: builtin, builtin: echo, address: 'acct:a@b.c'"),
+		"resolver:", "resolver: {domains: [], allow_hosts: []}", "resolver: {domains: [xn--bcher-kva.example], allow_hosts: [bus, 'bus:1', 'http://bus:1']}",
 		agent("kind: exec, command: [x], mode: worker, workers: 4, worker_idle: 1m, affinity: conversation"),
 		agent("kind: exec, command: [sh, -c, 'cat'], input: arg, output: text, dir_age: 30d, env: [EDITOR], dir: /x, share_dir: true, affinity: conversation, timeout: 1m, kill_after: 2s, max_output: 1MiB, max_memory: 1GiB, forward_authorization_env: USER_KEY"),
 		"budgets:", "budgets: []", "budgets: [{period: day, usd: 5.00, payer: user-123, mode: strict}]", "budgets: [{period: run, calls: 3, wall_time: 1h, mode: soft}]", "budgets: [{payer: '', caller: '${ID}', period: total, usd: 0}]",
