@@ -120,6 +120,11 @@ type Config struct {
 	Owner string
 	Alive func(owner string) bool
 
+	// Directory tells anybody where the agents are that have an address, at
+	// /.well-known/webfinger and /.well-known/agent-card/{local} (C36); nil: both
+	// are 404.
+	Directory http.Handler
+
 	Version string                      // of the product, for /version
 	Ready   func(context.Context) error // nil: always ready
 	// Degraded says what is not as the operator wants it although the bus
@@ -320,11 +325,19 @@ func (g *Gateway) routes() {
 		answerJSON(w, map[string]any{"name": "agentbus", "version": g.cfg.Version, "protocol": "0"})
 	})
 	g.mux.HandleFunc("GET /openapi.json", showDocument)
-	g.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
-			Code: agentbus.CodeAgentNotFound, Message: "there is no " + r.Method + " here",
-			Explain: &agentbus.Explain{Next: "call POST /v1/chat/completions, POST /v1/responses, GET /v1/models, /agents/NAME/… or /a2a/NAME"},
-		})
+	directory := g.cfg.Directory
+	if directory == nil {
+		directory = http.HandlerFunc(nothingHere)
+	}
+	g.mux.Handle("GET /.well-known/webfinger", directory)
+	g.mux.Handle("GET /.well-known/agent-card/{local}", directory)
+	g.mux.HandleFunc("/", nothingHere)
+}
+
+func nothingHere(w http.ResponseWriter, r *http.Request) {
+	httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
+		Code: agentbus.CodeAgentNotFound, Message: "there is no " + r.Method + " here",
+		Explain: &agentbus.Explain{Next: "call POST /v1/chat/completions, POST /v1/responses, GET /v1/models, /agents/NAME/… or /a2a/NAME"},
 	})
 }
 

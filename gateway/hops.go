@@ -154,7 +154,7 @@ func (g *Gateway) same(t *Target, name string) bool {
 	if !ok || t.Local || other.Local {
 		return false
 	}
-	if t.Address != "" && strings.EqualFold(t.Address, other.Address) {
+	if !t.Address.IsZero() && t.Address.Equal(other.Address) {
 		return true
 	}
 	if t.Model != other.Model {

@@ -167,9 +167,12 @@ func TestX9SecondNames(t *testing.T) {
 		change func(one, two *gateway.Target)
 		code   agentbus.Code
 	}{
-		"one URL":      {func(one, two *gateway.Target) { two.URL = one.URL }, agentbus.CodeCycleRefused},
-		"two models":   {func(one, two *gateway.Target) { two.URL, two.Model = one.URL, "large" }, ""},
-		"one address":  {func(one, two *gateway.Target) { one.Address, two.Address = "a@example.com", "A@EXAMPLE.com" }, agentbus.CodeCycleRefused},
+		"one URL":    {func(one, two *gateway.Target) { two.URL = one.URL }, agentbus.CodeCycleRefused},
+		"two models": {func(one, two *gateway.Target) { two.URL, two.Model = one.URL, "large" }, ""},
+		"one address": {func(one, two *gateway.Target) {
+			one.Address, _ = agentbus.ParseAddress("a@example.com")
+			two.Address, _ = agentbus.ParseAddress("@A@EXAMPLE.com")
+		}, agentbus.CodeCycleRefused},
 		"nothing same": {func(*gateway.Target, *gateway.Target) {}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

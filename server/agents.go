@@ -42,7 +42,7 @@ func (s *wiring) buildAgents() error {
 
 func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 	t := &gateway.Target{
-		Name: name, Kind: string(a.Kind), Model: a.Model, Authorization: a.Authorization,
+		Name: name, Kind: string(a.Kind), Address: a.At, Model: a.Model, Authorization: a.Authorization,
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
 		Header: headers(a.Headers), Secrets: secrets(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
 		Affinity: a.Affinity == config.AffinityConversation, Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/policy"
@@ -18,6 +19,8 @@ type wiring struct {
 	identity *identity.Chain
 	router   roster
 	gateway  *gateway.Gateway
+	resolver *a2a.Resolver // of the agents of others
+	found    *a2a.Directory
 	programs map[string]*program // agents that are programs, by name
 	breakers map[guarded]*policy.Breaker
 }
@@ -33,6 +36,9 @@ func (s *Server) wire(c Config) (*wiring, error) {
 	}
 	w.buildBreakers()
 	if err := w.buildAgents(); err != nil {
+		return nil, err
+	}
+	if err := w.buildAddresses(); err != nil {
 		return nil, err
 	}
 	build := gateway.New
@@ -87,7 +93,7 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
 		Chain:           s.chainRules(),
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
-		Observers: []gateway.Observer{s.metrics},
+		Observers: []gateway.Observer{s.metrics}, Directory: s.found,
 	}
 	if s.traces != nil {
 		c.Observers, c.Tracer = append(c.Observers, s.traces), s.traces

@@ -46,7 +46,7 @@ type later struct{}
 type Config struct {
 	Listen         string                  `yaml:"listen" restart:"true" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. Without tls, keep it on loopback or behind a proxy that has."`
 	Admin          Admin                   `yaml:"admin" doc:"Listener of the admin API and the metrics, apart from the public one. Only admins may use it: keys with role admin, and the token."`
-	PublicURL      string                  `yaml:"public_url" idle:"true" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request."`
+	PublicURL      string                  `yaml:"public_url" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request; for an agent with an address, https and the domain of that."`
 	TLS            *TLS                    `yaml:"tls" restart:"true" doc:"The public surface over TLS, with HTTP/1.1. Absent: plain HTTP."`
 	Keys           []Key                   `yaml:"keys" doc:"Who may call: static principals. More are made by agentbus keys create, which needs no secret here."`
 	Auth           Auth                    `yaml:"auth" doc:"Who may call beside keys, and who is asked first (G4)."`
@@ -62,6 +62,7 @@ type Config struct {
 	Detach         Detach                  `yaml:"detach" doc:"Calls that go on in the background after their caller left, so that its retry finds the answer (G14)."`
 	Ledger         Ledger                  `yaml:"ledger" doc:"Once per turn, charged once."`
 	Chain          Chain                   `yaml:"chain" doc:"Calls that agents make while they answer one."`
+	Resolver       Resolver                `yaml:"resolver" doc:"Agents of other organisations, by address (C33, C35)."`
 	Lineage        Lineage                 `yaml:"lineage" doc:"Which conversation a call belongs to."`
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
 	Telemetry      Telemetry               `yaml:"telemetry" doc:"What is told to the world outside (G33, G34)."`
@@ -69,7 +70,6 @@ type Config struct {
 	InstallKeyFile string                  `yaml:"install_key_file" restart:"true" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
-	_ later `yaml:"resolver" doc:"Resolving agents by address."`
 	_ later `yaml:"a2a" doc:"The A2A surface."`
 	_ later `yaml:"tools" doc:"Tools offered to agents."`
 	_ later `yaml:"escalation" doc:"Passing payment and consent requests on."`
@@ -194,6 +194,13 @@ type ChainAbsence string
 // Lineage says how conversations are told apart.
 type Lineage struct {
 	LegacyParentFallback bool `yaml:"legacy_parent_fallback" default:"true" doc:"The conversation of a caller that sends a parent context and no root context is the parent context (K2). false: it is a new one."`
+}
+
+// Resolver says whose agents are looked for, and where besides the public
+// network.
+type Resolver struct {
+	Domains    []string `yaml:"domains" idle:"true" example:"[bots.example.com]" pattern:"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?[.])+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"Domains whose agents may be called by address, such as bots.example.com, each by itself. Empty: none (C35)."`
+	AllowHosts []string `yaml:"allow_hosts" example:"[bus.internal:8080]" pattern:"^(http://)?[^/?#@ ]+$" doc:"Hosts, as host or host:port, that may be asked although they are on a private network or this machine, over plain HTTP too. With a port, WebFinger of that domain is asked there, and with http:// before it over plain HTTP (C33)."`
 }
 
 // A CycleMode is what a call gets that goes round in a circle (G7).

@@ -131,7 +131,7 @@ install_key_file: /run/install
 	for _, w := range warnings {
 		idle = append(idle, w.Key)
 	}
-	if diff := cmp.Diff([]string{"public_url", "install_key_file"}, idle); diff != "" {
+	if diff := cmp.Diff([]string{"install_key_file"}, idle); diff != "" {
 		t.Errorf("keys that are not acted on (-want +got):\n%s", diff)
 	}
 	var secrets []string
@@ -163,7 +163,7 @@ install_key_file: /run/install
 	debate := config.Conversation{
 		Participants: []config.Participant{
 			{Agent: "researcher", Auth: config.AuthForwardUser, Slug: "researcher", Label: "Dr R"},
-			{Agent: "echo", Auth: config.AuthAgentOwned, Slug: "e", Label: "echo"},
+			{Agent: "echo", Auth: config.AuthAgentOwned, Slug: "e", Label: "e"},
 			{Agent: "echo", Auth: config.AuthForwardUser, Slug: "echo", Label: "echo"},
 		},
 		Plan: config.PlanRoundRobin, MaxTurns: 6, BudgetUSD: &budget, Halt: config.HaltRule{Contains: "AGREED"}, OnHalt: config.OnHaltPause,
