@@ -1,5 +1,7 @@
 package agentbus
 
+import "time"
+
 // Evidence says who somebody is, as an issuer that is trusted here has signed it
 // or as this bus itself has found out (C21). Access is decided by it, and nothing
 // else: it never moves a bill, which follows the credential (P19 to P24).
@@ -14,6 +16,16 @@ type Evidence struct {
 	// Digest is the SHA-256 of the signed original; zero for what this bus found
 	// out itself.
 	Digest Digest `json:"-"`
+	// Original is the signed original, and Expires when it counts no longer: what
+	// goes on to the next agent is made of it (C25).
+	Original Credential `json:"-"`
+	Expires  time.Time  `json:"-"`
+}
+
+// An EvidenceFor says for which agent and message evidence is made (C22).
+type EvidenceFor struct {
+	Audiences []string // under which the agent is known: addresses and URLs
+	MessageID string
 }
 
 // Root returns for whom it all happens: the last of OnBehalfOf, or the subject.

@@ -37,3 +37,28 @@ type HopToken struct {
 	Token     string    `json:"token"`
 	At        time.Time `json:"at"`
 }
+
+// A HopFor is what a signed hop must fit.
+type HopFor struct {
+	Audiences []string // of the agent that is called
+	Sender    string   // the principal that sent it, as it was authenticated
+	MessageID string   // of an A2A message; "": there is none
+	MaxHops   int      // here
+	Plain     *AgentChain
+	// Known are the agents and endpoints that the path must not hold (C12); none
+	// are looked for when it is nil.
+	Known []string
+}
+
+// A NextHop says which hop is to be signed.
+type NextHop struct {
+	Audience             string // of the agent that is called
+	Caller               string // the principal that calls
+	Payer                Payer
+	Chain                AgentChain // as the agent is told
+	Run                  RunID
+	RootContext, Context string
+	MessageID            string
+	Left                 HopLeft
+	Before               string // the token of the hop before; "": there is none
+}

@@ -168,6 +168,19 @@ func StripEvidence(body []byte, c *Call) (stripped []byte, found bool) {
 	return stripped, found
 }
 
+// StripToken returns body without its signed hop (C16): it is for this receiver
+// only.
+func StripToken(body []byte, c *Call) (_ []byte, err error) {
+	for _, path := range mentionPaths(c) {
+		if gjson.GetBytes(body, gjsonPath(append(path, memberToken))).Exists() {
+			if body, err = Set(body, nil, append(path, memberToken)...); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return body, nil
+}
+
 // SetMention returns body with what m says in the metadata of its message, in
 // place of what stood there, and no copy of it anywhere else. What m does not
 // say stays as it is, but for a chain and a signed hop: they are of one hop.

@@ -75,9 +75,9 @@ func WithCue(body []byte, responses bool, cue string) []byte {
 	return withCue(body, d, cue)
 }
 
-// Hops returns the place of a call in its chain of agents, on a route that
+// HopOf returns the place of a call in its chain of agents, on a route that
 // carries chains.
-func Hops(rules ChainRules, caller agentbus.Principal, l agentbus.Lineage, known bool, parent *agentbus.AgentChain) (*agentbus.AgentChain, error) {
+func HopOf(rules ChainRules, caller agentbus.Principal, l agentbus.Lineage, known bool, parent *agentbus.AgentChain) (*agentbus.AgentChain, error) {
 	rules.setDefaults()
 	g := &Gateway{cfg: Config{Chain: rules}}
 	x := &exchange{caller: caller, lineage: l, envelope: &envelope{call: a2a.Call{Method: a2a.MethodOf("SendMessage"), HasMessage: true}}}

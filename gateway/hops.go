@@ -47,8 +47,9 @@ func (c *ChainRules) setDefaults() {
 // An above is what this bus knows of the call that another one is made inside
 // of.
 type above struct {
-	known bool
-	chain *agentbus.AgentChain // nil: it is part of none
+	known   bool
+	request string               // the id of the request that was executed
+	chain   *agentbus.AgentChain // nil: it is part of none
 }
 
 // aboveOf returns that of the calls which a call may have been made inside of:
@@ -57,9 +58,9 @@ func aboveOf(known []agentbus.CallRecord) (a above) {
 	for i := range known {
 		switch c := known[i].Chain; {
 		case c == nil:
-			return above{known: true}
+			return above{known: true, request: known[i].RequestID}
 		case !a.known || c.Hop < a.chain.Hop:
-			a = above{true, c}
+			a = above{true, known[i].RequestID, c}
 		}
 	}
 	return a
@@ -111,8 +112,10 @@ func (x *exchange) absent(rules *ChainRules, parentKnown bool) *agentbus.AgentCh
 // carries reports whether the request has a place for a chain of agents: that
 // there is none says something then (C10).
 func (x *exchange) carries() bool {
-	return x.envelope != nil && x.envelope.call.Operation.Executes() && x.envelope.call.HasMessage
+	return x.envelope != nil && x.envelope.carries()
 }
+
+func (e *envelope) carries() bool { return e.call.Operation.Executes() && e.call.HasMessage }
 
 func (c *ChainRules) absent(caller string) AbsentChain {
 	return or(c.AbsentOf[caller], c.Absent)

@@ -87,17 +87,11 @@ func noRedirects(c *http.Client) *http.Client {
 	return &own
 }
 
-// An EvidenceFor says for which request evidence must have been made.
-type EvidenceFor struct {
-	Audiences []string // under which the agent is known: addresses and URLs
-	MessageID string
-}
-
 // Verify returns what the evidence of a message proves (C22). Items that are no
 // signed attestations are passed over: everything else is found out here (C21).
 // One that does not count refuses them all, with CodeUnauthenticated; why is
 // logged and not told.
-func (v *EvidenceVerifier) Verify(ctx context.Context, raw []byte, to EvidenceFor) ([]agentbus.Evidence, error) {
+func (v *EvidenceVerifier) Verify(ctx context.Context, raw []byte, to agentbus.EvidenceFor) ([]agentbus.Evidence, error) {
 	items, err := parseEvidence(raw)
 	var all []agentbus.Evidence
 	for i := range items {
@@ -130,7 +124,7 @@ func refuseEvidence(cause error) error {
 
 // verify goes through the checks of C22 in their order: nothing is fetched for
 // an issuer that is not trusted, and a proof is used up last.
-func (v *EvidenceVerifier) verify(ctx context.Context, item *evidenceItem, to EvidenceFor) (e agentbus.Evidence, err error) {
+func (v *EvidenceVerifier) verify(ctx context.Context, item *evidenceItem, to agentbus.EvidenceFor) (e agentbus.Evidence, err error) {
 	trust, ok := v.trusted[item.Issuer]
 	if !ok {
 		return e, noEvidence(EvidenceUntrusted, "nobody here trusts the issuer")
@@ -169,7 +163,9 @@ func (v *EvidenceVerifier) verify(ctx context.Context, item *evidenceItem, to Ev
 	if err != nil {
 		return e, err
 	}
-	e = agentbus.Evidence{Issuer: item.Issuer, Method: claims.Method, Assurance: claims.Assurance, Digest: sha256.Sum256([]byte(item.Proof.Value))}
+	e = agentbus.Evidence{Issuer: item.Issuer, Method: claims.Method, Assurance: claims.Assurance, Digest: sha256.Sum256([]byte(item.Proof.Value)),
+		Original: agentbus.NewCredential(item.Proof.Value), Expires: time.Unix(claims.Expires, 0),
+	}
 	e.Subject, e.OnBehalfOf, err = standsFor(claims.Subject, claims.Actor)
 	if !trust.MayDelegate { // it speaks of who acts, and of nobody else
 		e.OnBehalfOf = nil

@@ -111,7 +111,7 @@ func evidenceClaimsOf(payload []byte) (c evidenceClaims, err error) {
 }
 
 // fits reports why the claims are not for this request, or not for now.
-func (c *evidenceClaims) fits(to EvidenceFor, now time.Time) error {
+func (c *evidenceClaims) fits(to agentbus.EvidenceFor, now time.Time) error {
 	switch {
 	case c.Audience == "" || !slices.ContainsFunc(to.Audiences, func(a string) bool { return canonicalAudience(a) == canonicalAudience(string(c.Audience)) }):
 		return noEvidence(EvidenceDomainMismatch, "the evidence is for another audience")

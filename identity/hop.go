@@ -71,23 +71,11 @@ func ownCard(s *Signer) *http.Client {
 	return &http.Client{Transport: card(s.Card())}
 }
 
-// A HopFor is what a signed hop must fit.
-type HopFor struct {
-	Audiences []string // of the agent that is called
-	Sender    string   // the principal that sent it, as it was authenticated
-	MessageID string   // of an A2A message; "": there is none
-	MaxHops   int      // here
-	Plain     *agentbus.AgentChain
-	// Known are the agents and endpoints that the path must not hold (C12); none
-	// are looked for when it is nil.
-	Known []string
-}
-
 // Verify returns what a signed hop says, after the checks of C16 in their order.
 // One that does not count fails with CodeUnauthenticated, with CodeInvalidLineage
 // where what was sent in the plain belies it, with CodeChainFinal beyond the last
 // hop, or with CodeCycleRefused; why is logged.
-func (h *Hops) Verify(ctx context.Context, token string, to HopFor) (agentbus.Hop, error) {
+func (h *Hops) Verify(ctx context.Context, token string, to agentbus.HopFor) (agentbus.Hop, error) {
 	hop, err := h.verify(ctx, token, &to)
 	if err == nil {
 		return hop, nil
@@ -103,7 +91,7 @@ func (h *Hops) Verify(ctx context.Context, token string, to HopFor) (agentbus.Ho
 	}
 }
 
-func (h *Hops) verify(ctx context.Context, token string, to *HopFor) (hop agentbus.Hop, err error) {
+func (h *Hops) verify(ctx context.Context, token string, to *agentbus.HopFor) (hop agentbus.Hop, err error) {
 	if hop, err = h.read(ctx, token); err != nil {
 		return hop, err
 	}
@@ -185,22 +173,9 @@ func (h *Hops) sentBy(issuer, last, sender string) bool {
 	return h.callers[issuer] == sender && sender != "" && strings.HasPrefix(last, issuer+"#")
 }
 
-// A NextHop says which hop is to be signed.
-type NextHop struct {
-	Audience             string // of the agent that is called
-	Caller               string // the principal that calls
-	Payer                agentbus.Payer
-	Chain                agentbus.AgentChain // as the agent is told
-	Run                  agentbus.RunID
-	RootContext, Context string
-	MessageID            string
-	Left                 agentbus.HopLeft
-	Before               string // the token of the hop before; "": there is none
-}
-
 // Sign returns the token of a hop. It counts no longer, and has no more left,
 // than the hop before it.
-func (h *Hops) Sign(n NextHop) (string, error) {
+func (h *Hops) Sign(n agentbus.NextHop) (string, error) {
 	now := h.cfg.Now()
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails since Go 1.24

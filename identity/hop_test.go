@@ -36,7 +36,7 @@ func TestSignedHops(t *testing.T) {
 	}
 	theirs, _, _ := hops(s)
 	outside, _, _ := hops(stranger)
-	first := identity.NextHop{
+	first := agentbus.NextHop{
 		Audience: "@a@bots.example.com", Caller: "conversation:x", Payer: "alice", Chain: agentbus.AgentChain{Hop: 1, MaxHops: 4}, Run: "r", RootContext: "chat",
 		MessageID: "m1", Left: agentbus.HopLeft{Calls: 10, Deadline: at.Unix() + 60},
 	}
@@ -59,10 +59,10 @@ func TestSignedHops(t *testing.T) {
 	if diff := cmp.Diff(want, read); diff != "" || err != nil {
 		t.Errorf("%v, the second hop (-want +got):\n%s", err, diff)
 	}
-	good := identity.HopFor{Audiences: []string{"@A@bots.example.com"}, Sender: "bus-s", MessageID: "m1", MaxHops: 4, Plain: &agentbus.AgentChain{Hop: 2, MaxHops: 4}}
+	good := agentbus.HopFor{Audiences: []string{"@A@bots.example.com"}, Sender: "bus-s", MessageID: "m1", MaxHops: 4, Plain: &agentbus.AgentChain{Hop: 2, MaxHops: 4}}
 	for name, c := range map[string]struct {
 		token  string
-		change func(f *identity.HopFor)
+		change func(f *agentbus.HopFor)
 		broken bool
 		again  bool
 		late   time.Duration
@@ -73,18 +73,18 @@ func TestSignedHops(t *testing.T) {
 		"nobody's issuer":        {token: must(outside.Sign(first)), code: agentbus.CodeUnauthenticated, logged: identity.EvidenceUntrusted},
 		"no token":               {token: "a.b.c", code: agentbus.CodeUnauthenticated, logged: identity.EvidenceMalformed},
 		"evidence is no hop":     {token: attest(t, s.key, s.attests().header, s.attests().claims), code: agentbus.CodeUnauthenticated, logged: identity.EvidenceUnsupported},
-		"X10 sibling, by aud":    {token: next, change: func(f *identity.HopFor) { f.Audiences = []string{"@b@bots.example.com"} }, code: agentbus.CodeUnauthenticated, logged: identity.EvidenceDomainMismatch},
-		"X10 sibling, by mid":    {token: next, change: func(f *identity.HopFor) { f.MessageID = "m2" }, code: agentbus.CodeUnauthenticated, logged: identity.EvidenceChallengeMismatch},
-		"X10 sibling, by sender": {token: next, change: func(f *identity.HopFor) { f.Sender = "relay" }, code: agentbus.CodeUnauthenticated, logged: identity.EvidenceOtherController},
+		"X10 sibling, by aud":    {token: next, change: func(f *agentbus.HopFor) { f.Audiences = []string{"@b@bots.example.com"} }, code: agentbus.CodeUnauthenticated, logged: identity.EvidenceDomainMismatch},
+		"X10 sibling, by mid":    {token: next, change: func(f *agentbus.HopFor) { f.MessageID = "m2" }, code: agentbus.CodeUnauthenticated, logged: identity.EvidenceChallengeMismatch},
+		"X10 sibling, by sender": {token: next, change: func(f *agentbus.HopFor) { f.Sender = "relay" }, code: agentbus.CodeUnauthenticated, logged: identity.EvidenceOtherController},
 		"X11 replay":             {token: next, again: true, code: agentbus.CodeUnauthenticated, logged: identity.EvidenceReplayed},
 		"X11 store down":         {token: next, broken: true, code: agentbus.CodeUnauthenticated, logged: identity.EvidenceReplayStoreFailed},
 		"expired":                {token: next, late: 661 * time.Second, code: agentbus.CodeUnauthenticated, logged: identity.EvidenceExpired},
 		"60 s late":              {token: next, late: 660 * time.Second},
-		"X2 plain reset to 1":    {token: next, change: func(f *identity.HopFor) { f.Plain = &agentbus.AgentChain{Hop: 1, MaxHops: 4} }, code: agentbus.CodeInvalidLineage},
-		"X3 plain has more hops": {token: next, change: func(f *identity.HopFor) { f.MaxHops, f.Plain = 10, &agentbus.AgentChain{Hop: 2, MaxHops: 9} }, code: agentbus.CodeInvalidLineage},
-		"beyond the local limit": {token: next, change: func(f *identity.HopFor) { f.MaxHops = 1 }, code: agentbus.CodeChainFinal},
-		"C12 on the way already": {token: next, change: func(f *identity.HopFor) { f.Known = []string{s.url + "#agent:a"} }, code: agentbus.CodeCycleRefused},
-		"without a plain chain":  {token: next, change: func(f *identity.HopFor) { f.Plain = nil }},
+		"X2 plain reset to 1":    {token: next, change: func(f *agentbus.HopFor) { f.Plain = &agentbus.AgentChain{Hop: 1, MaxHops: 4} }, code: agentbus.CodeInvalidLineage},
+		"X3 plain has more hops": {token: next, change: func(f *agentbus.HopFor) { f.MaxHops, f.Plain = 10, &agentbus.AgentChain{Hop: 2, MaxHops: 9} }, code: agentbus.CodeInvalidLineage},
+		"beyond the local limit": {token: next, change: func(f *agentbus.HopFor) { f.MaxHops = 1 }, code: agentbus.CodeChainFinal},
+		"C12 on the way already": {token: next, change: func(f *agentbus.HopFor) { f.Known = []string{s.url + "#agent:a"} }, code: agentbus.CodeCycleRefused},
+		"without a plain chain":  {token: next, change: func(f *agentbus.HopFor) { f.Plain = nil }},
 	} {
 		now = at
 		ours, used, log := hops(newSlack(t), identity.HopIssuer{Issuer: s.url, Caller: "bus-s"})

@@ -71,39 +71,42 @@ func (r *Rebinder) Mode() RebindMode {
 	return RebindDrop
 }
 
-// A Rebind says for whom evidence is made anew.
-type Rebind struct {
-	Evidence  agentbus.Evidence // as it was verified here
-	Original  string            // its signed form, for a token service
-	Expires   time.Time         // of the original: the new one counts no longer
-	Audience  string            // the next agent
-	MessageID string            // of the message that it goes with
-	Actor     string            // who sends it on, in the eyes of the next agent
+// A rebind says for whom evidence is made anew.
+type rebind struct {
+	agentbus.Evidence // as it was verified here
+
+	audience, mid string
+	caller        string // the principal that sends it on
 }
 
 // Rebind returns an item of evidence for the next agent, as JSON, and how it was
-// made; nil when it ends here.
-func (r *Rebinder) Rebind(ctx context.Context, b Rebind) (item []byte, mode RebindMode, err error) {
-	switch mode = r.Mode(); mode {
+// made; nil when it ends here. caller is the principal that calls the agent.
+func (r *Rebinder) Rebind(ctx context.Context, e agentbus.Evidence, to agentbus.EvidenceFor, caller string) (item []byte, mode string, err error) {
+	b := rebind{Evidence: e, mid: to.MessageID, caller: caller}
+	if len(to.Audiences) > 0 {
+		b.audience = to.Audiences[0]
+	}
+	switch r.Mode() {
 	case RebindReissue:
 		item, err = r.reissue(ctx, b)
 	case RebindWrap:
 		item, err = r.wrap(b)
 	case RebindDrop:
 	}
-	return item, mode, err
+	return item, string(r.Mode()), err
 }
 
 // wrap says in this bus's own name what it was shown: it counts for the user
 // only where the bus is trusted to delegate (C25).
-func (r *Rebinder) wrap(b Rebind) ([]byte, error) {
+func (r *Rebinder) wrap(b rebind) ([]byte, error) {
 	now := r.cfg.Now()
 	expires := now.Add(evidenceWindow / 2)
 	if !b.Expires.IsZero() && b.Expires.Before(expires) {
 		expires = b.Expires
 	}
-	root, before := b.Evidence.Root(), append([]string{b.Evidence.Subject}, b.Evidence.OnBehalfOf...)
-	act := &actor{Subject: b.Actor}
+	root, before := b.Root(), append([]string{b.Subject}, b.OnBehalfOf...)
+	own := r.cfg.Signer.issuer + "/" + b.caller // who sends it on, as its issuer calls it
+	act := &actor{Subject: own}
 	at := act
 	for _, name := range before[:len(before)-1] {
 		at.Actor = &actor{Subject: name}
@@ -111,17 +114,17 @@ func (r *Rebinder) wrap(b Rebind) ([]byte, error) {
 	}
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails since Go 1.24
-	claims := map[string]string{"evidence_sha256": hex.EncodeToString(b.Evidence.Digest[:])}
+	claims := map[string]string{"evidence_sha256": hex.EncodeToString(b.Digest[:])}
 	c := evidenceClaims{
-		period: period{Issued: now.Unix(), Expires: expires.Unix()}, Issuer: r.cfg.Signer.issuer, Subject: root, Audience: audience(b.Audience),
-		ID: hex.EncodeToString(id[:]), MessageID: b.MessageID, Method: WrapMethod, Assurance: "delegated", Actor: act, Claims: claims,
+		period: period{Issued: now.Unix(), Expires: expires.Unix()}, Issuer: r.cfg.Signer.issuer, Subject: root, Audience: audience(b.audience),
+		ID: hex.EncodeToString(id[:]), MessageID: b.mid, Method: WrapMethod, Assurance: "delegated", Actor: act, Claims: claims,
 	}
 	value, err := r.cfg.Signer.sign(evidenceType, c)
 	if err != nil {
 		return nil, err
 	}
 	item := evidenceItem{
-		ID: c.ID, Subject: b.Actor, Issuer: c.Issuer, Method: c.Method, Assurance: c.Assurance, Audience: c.Audience,
+		ID: c.ID, Subject: own, Issuer: c.Issuer, Method: c.Method, Assurance: c.Assurance, Audience: c.Audience,
 		Issued: instant(c.Issued), Expires: instant(c.Expires), OnBehalfOf: slices.Clone(before), Claims: claims,
 	}
 	item.Proof.Type, item.Proof.Alg, item.Proof.KeyID, item.Proof.Value = signedAttestation, "EdDSA", r.cfg.Signer.kid, value
@@ -134,12 +137,13 @@ const WrapMethod = "urn:agentbus:wrapped-evidence"
 // reissue asks the token service for evidence for the next agent (RFC 8693): the
 // user stays the subject, who sends it on acts, and the resource is the next
 // agent.
-func (r *Rebinder) reissue(ctx context.Context, b Rebind) ([]byte, error) {
+func (r *Rebinder) reissue(ctx context.Context, b rebind) ([]byte, error) {
 	const grant, tokenType = "urn:ietf:params:oauth:grant-type:token-exchange", "urn:ietf:params:oauth:token-type:jwt" //nolint:gosec // names of RFC 8693
 	form := url.Values{
-		"grant_type": {grant}, "subject_token": {b.Original}, "subject_token_type": {tokenType}, "requested_token_type": {tokenType},
-		"resource": {b.Audience}, "audience": {b.Audience}, "message_id": {b.MessageID},
+		"grant_type": {grant}, "subject_token_type": {tokenType}, "requested_token_type": {tokenType},
+		"resource": {b.audience}, "audience": {b.audience}, "message_id": {b.mid},
 	}
+	form.Set("subject_token", b.Original.Reveal()) //nolint:forbidigo // shown to the token service, which makes another one of it (C25)
 	if !r.cfg.STSToken.IsZero() {
 		form.Set("actor_token", r.cfg.STSToken.Reveal()) //nolint:forbidigo // what proves this bus to its token service (P19)
 		form.Set("actor_token_type", tokenType)
@@ -161,7 +165,7 @@ func (r *Rebinder) reissue(ctx context.Context, b Rebind) ([]byte, error) {
 
 // reissued returns what a token service answered as an item: its claims in the
 // plain, and the token. It must be what was asked for, and for no longer.
-func (b *Rebind) reissued(token string) ([]byte, error) {
+func (b *rebind) reissued(token string) ([]byte, error) {
 	payload, ok := tokenPayload(token)
 	c, err := evidenceClaimsOf(payload)
 	if !ok || err != nil {
@@ -169,7 +173,7 @@ func (b *Rebind) reissued(token string) ([]byte, error) {
 	}
 	subject, onBehalfOf, err := standsFor(c.Subject, c.Actor)
 	switch {
-	case err != nil, canonicalAudience(string(c.Audience)) != canonicalAudience(b.Audience), c.MessageID != b.MessageID, c.Subject != b.Evidence.Root(),
+	case err != nil, canonicalAudience(string(c.Audience)) != canonicalAudience(b.audience), c.MessageID != b.mid, c.Subject != b.Root(),
 		!b.Expires.IsZero() && c.Expires > b.Expires.Unix():
 		return nil, unavailable("the token service answered with evidence for something else", err)
 	}
