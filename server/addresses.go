@@ -11,6 +11,7 @@ func (s *wiring) buildAddresses() error {
 	if err != nil {
 		return err
 	}
+	s.dialer = dialer
 	if s.resolver, err = a2a.NewResolver(a2a.ResolverConfig{Dialer: dialer, Domains: s.cfg.Resolver.Domains}); err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ type wiring struct {
 	identity *identity.Chain
 	router   roster
 	gateway  *gateway.Gateway
+	dialer   *a2a.Dialer   // to URLs that strangers name
 	resolver *a2a.Resolver // of the agents of others
 	found    *a2a.Directory
 	programs map[string]*program // agents that are programs, by name
@@ -47,7 +48,11 @@ func (s *Server) wire(c Config) (*wiring, error) {
 		w.router.table.Load().Inherit(before.router.table.Load())
 	}
 	var err error
-	w.gateway, err = build(w.gatewayConfig())
+	made := w.gatewayConfig()
+	if err := w.buildTrust(&made); err != nil {
+		return nil, err
+	}
+	w.gateway, err = build(made)
 	return w, err
 }
 

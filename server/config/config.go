@@ -64,6 +64,7 @@ type Config struct {
 	Chain          Chain                   `yaml:"chain" doc:"Calls that agents make while they answer one."`
 	Resolver       Resolver                `yaml:"resolver" doc:"Agents of other organisations, by address (C33, C35)."`
 	Lineage        Lineage                 `yaml:"lineage" doc:"Which conversation a call belongs to."`
+	Trust          Trust                   `yaml:"trust" doc:"Who is believed beside those who call (C16, C23), and what this bus signs with."`
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
 	Telemetry      Telemetry               `yaml:"telemetry" doc:"What is told to the world outside (G33, G34)."`
 	StrictHTTP     bool                    `yaml:"strict_http" restart:"true" default:"true" env:"AGENTBUS_STRICT_HTTP" doc:"Refuse ambiguous HTTP at the socket: two body lengths, folded headers, bare line feeds (G36)."`
