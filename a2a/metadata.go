@@ -15,9 +15,9 @@ const (
 	mentionable        = "mentionable"
 	memberChain        = "agent_chain"
 	memberCapabilities = "recipient_capabilities"
-	memberToken        = "chain_token" //nolint:gosec // the name of a member
+	memberToken        = "chain_token"
 	memberEvidence     = "identity_evidence"
-	memberCredentials  = "verifiable_credentials"
+	memberCredentials  = "verifiable_credentials" //nolint:gosec // the name of a member
 	memberRelay        = "mention_relay"
 	memberPolicy       = "policy"
 	memberResolution   = "policy_resolution"
@@ -72,8 +72,11 @@ func ReadMention(c *Call, body []byte) (m Mention, err error) {
 		into *[]byte
 		path []string
 	}{
-		{&relay, []string{memberCapabilities, memberRelay}}, {&token, []string{memberToken}}, {(*[]byte)(&m.Evidence), []string{memberEvidence}},
-		{(*[]byte)(&m.Policy), []string{memberPolicy}}, {(*[]byte)(&m.Resolution), []string{memberResolution}},
+		{&relay, []string{memberCapabilities, memberRelay}},
+		{&token, []string{memberToken}},
+		{(*[]byte)(&m.Evidence), []string{memberEvidence}},
+		{(*[]byte)(&m.Policy), []string{memberPolicy}},
+		{(*[]byte)(&m.Resolution), []string{memberResolution}},
 	} {
 		for _, r := range roots {
 			got := rawOf(r, one.path...)

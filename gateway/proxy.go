@@ -33,7 +33,7 @@ func (g *Gateway) proxy(http.Handler) http.Handler {
 			err = g.sign(ctx, x) //nolint:contextcheck // as above
 		}
 		if err != nil {
-			g.fail(w, r, x, err) //nolint:contextcheck // as above
+			g.fail(w, r, x, err)
 			return
 		}
 		x.calling()
