@@ -39,6 +39,7 @@ type intent struct {
 	turn    agentbus.Turn
 	who     int // index of the participant
 	lineage agentbus.Lineage
+	owned   bool            // the participant pays for it itself
 	held    agentbus.Micros // of the budget, for it
 	fan     *fan            // instead of all but held: several turns at once
 }
