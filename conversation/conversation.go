@@ -107,7 +107,7 @@ func (p *Participant) wire() agentbus.Speaker {
 // auth returns who pays for a turn of p after turns (R2).
 func (p *Participant) auth(turns []agentbus.Turn) AuthMode {
 	if p.AuthWhen != nil {
-		return cmp.Or(p.AuthWhen(turns[:len(turns):len(turns)]), p.Auth)
+		return cmp.Or(p.AuthWhen(slices.Clip(turns)), p.Auth)
 	}
 	return p.Auth
 }
