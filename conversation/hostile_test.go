@@ -91,3 +91,26 @@ func TestSubmitOfAnother(t *testing.T) {
 		t.Errorf("%s, %v", run, err)
 	}
 }
+
+// R15, R17: who is refused a run that a crash has cut does not keep it from the
+// next one, who comes with the right definition.
+func TestRefusedDriverLeavesTheRun(t *testing.T) {
+	t.Parallel()
+	var a agents
+	m := newRecorder()
+	c := talk(2, "a", a.says("x"), "b", a.says("y"))
+	o := conversation.Options{Run: "r", Seed: "s", Owner: "one", Runs: m, Journal: &crashing{recorder: m, at: 2}}
+	if _, err := ran(t.Context(), c, o); !errors.Is(err, errCrash) {
+		t.Fatal(err)
+	}
+	o.Journal, o.Owner, o.TakeOver = m, "two", m.record("r").Execution.Lease.Epoch
+	other := c
+	other.MaxTurns = 3
+	if _, err := ran(t.Context(), other, o); agentbus.CodeOf(err) != agentbus.CodeRunConflict {
+		t.Fatal(err)
+	}
+	o.Owner, o.TakeOver = "three", 0
+	if r, err := ran(t.Context(), c, o); err != nil || len(r.Turns) != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
