@@ -72,6 +72,9 @@ type Call struct {
 	// sent, or has said, already; others ignore it (R4).
 	Seen      int
 	MaxTokens int // most output tokens; 0: the agent decides
+	// Resolution answers what the backend asked for when it was called in this
+	// turn before; nil: it asked for nothing (R22).
+	Resolution *Resolution
 }
 
 // A Chunk is a piece of an answer. Several fields may be set in one.

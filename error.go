@@ -117,6 +117,7 @@ type Error struct {
 	Explain    *Explain      `json:"explain,omitempty"`
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // when a retryable error may be retried; 0: the client decides
 	Status     int           `json:"status,omitempty"`      // HTTP status of another party's answer that this error reports; 0 when the error is our own
+	Ask        *Ask          `json:"ask,omitempty"`         // what the agent wants to be told before it can answer (R22); nil: nothing would help
 	Err        error         `json:"-"`
 }
 

@@ -50,6 +50,26 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"G1 own built-in alias", "agents: {a: {kind: builtin, builtin: echo, aliases: [bridge/builtin/a]}}", []string{`agents.a.aliases[0]: the agent answers to "bridge/builtin/a" already; remove the alias`}},
 		{"alias with a comma", "agents: {a: {kind: builtin, builtin: echo, aliases: ['x,y']}}", []string{"agents.a.aliases[0]: this is not an alias; use 1 to 200 visible ASCII characters without comma and double quote"}},
 
+		{"C34 no domain", "agents: {a: {kind: builtin, builtin: echo, address: '@critic'}}", []string{"agents.a.address: this is not the address of an agent: it names no agent, or no domain; write it as \"@critic@bots.example.com\""}},
+		{"C34 one label", "agents: {a: {kind: builtin, builtin: echo, address: '@foo@localhost'}}", []string{"agents.a.address: this is not the address of an agent: its domain has one label, so it is known on one network only; write it as \"@critic@bots.example.com\""}},
+		{"C34 a folder", "agents: {a: {kind: builtin, builtin: echo, address: '@..@b.c'}}", []string{"agents.a.address: what stands before the domain would be read as a folder; choose a name of letters"}},
+		{"C34 one address twice", "agents: {a: {kind: builtin, builtin: echo, address: '@Critic@b.c'}, b: {kind: builtin, builtin: echo, address: 'acct:critic@B.c'}}", []string{"agents.b.address: it is the address of agent a too; give each agent an address of its own"}},
+		{"C34 an alias of another", "agents: {a: {kind: builtin, builtin: echo, address: '@critic@b.c'}, b: {kind: builtin, builtin: echo, aliases: ['@Critic@b.c']}}", []string{"agents.a.address: it is the address of agent b too; give each agent an address of its own"}},
+		{"C36 two cards at one place", "public_url: https://b.c\nagents: {a: {kind: builtin, builtin: echo, address: '@critic@b.c'}, b: {kind: builtin, builtin: echo, address: '@critic@x.b.c'}}", []string{"agents.b.address: under public_url, the card of this agent and that of a would stand at one place; choose another name before the domain, or leave public_url out"}},
+		{"C35 no domain", "resolver: {domains: [example.com, Example.com, localhost, 'bücher.example', '*.example.com', example.com.]}", []string{
+			"resolver.domains[1]: this is not the domain of an address; write two labels or more in lower case, such as bots.example.com; others than ASCII in their xn-- form",
+			"resolver.domains[2]: this is not the domain of an address; write two labels or more in lower case, such as bots.example.com; others than ASCII in their xn-- form",
+			"resolver.domains[3]: this is not the domain of an address; write two labels or more in lower case, such as bots.example.com; others than ASCII in their xn-- form",
+			"resolver.domains[4]: this is not the domain of an address; write two labels or more in lower case, such as bots.example.com; others than ASCII in their xn-- form",
+			"resolver.domains[5]: this is not the domain of an address; write two labels or more in lower case, such as bots.example.com; others than ASCII in their xn-- form",
+		}},
+		{"C33 no host", "resolver: {allow_hosts: [bus.internal, 'bus:1', '[::1]', '[::1]:8080', 10.0.0.1, 'http://bus:1', 'bus:0', 'https://bus', '::1', 'bus/x']}", []string{
+			"resolver.allow_hosts[6]: this is neither host nor host:port; write it as bus.internal, bus.internal:8080 or [::1]:8080",
+			"resolver.allow_hosts[7]: this is neither host nor host:port; write it as bus.internal, bus.internal:8080 or [::1]:8080",
+			"resolver.allow_hosts[8]: this is neither host nor host:port; write it as bus.internal, bus.internal:8080 or [::1]:8080",
+			"resolver.allow_hosts[9]: this is neither host nor host:port; write it as bus.internal, bus.internal:8080 or [::1]:8080",
+		}},
+
 		{"openai without url", "agents: {a: {kind: openai}}", []string{"agents.a.url: an agent of kind openai needs this key; add url: http://127.0.0.1:9001/v1"}},
 		{"url and urls", "agents: {a: {kind: openai, url: 'http://127.0.0.1/', urls: ['http://127.0.0.1/']}}", []string{"agents.a.urls: it stands in place of url, and both are there; keep one of the two"}},
 		{"no urls", "agents: {a: {kind: openai, urls: []}}", []string{"agents.a.urls: an agent has 1 to 32 URLs; write that many, or url: and the only one"}},
@@ -195,6 +215,22 @@ func TestP24PlainHTTP(t *testing.T) {
 		_, warnings := parse(t, "agents: {a: {kind: openai, url: '"+tt.url+"'"+tt.more+"}}", source(nil))
 		if got := len(warnings) == 1 && strings.Contains(warnings[0].String(), "(P24)"); got != tt.warned || len(warnings) > 1 {
 			t.Errorf("%s%s: %v, want a warning: %v", tt.url, tt.more, warnings, tt.warned)
+		}
+	}
+}
+
+// C35: an address that leads others to where they do not go is warned of.
+func TestAddressesOthersCannotFollow(t *testing.T) {
+	t.Parallel()
+	for public, want := range map[string]string{
+		"": "", "https://bots.example.com": "", "https://bus.bots.example.com/x": "", "http://bots.example.com": "(C33)", "https://example.com": "(C35)", "https://evil-bots.example.com": "(C35)",
+	} {
+		cfg, warnings := parse(t, "public_url: '"+public+"'\nagents: {a: {kind: builtin, builtin: echo, address: Critic@Bots.example.com}}", source(nil))
+		if got := cfg.Agents["a"].At.String(); got != "@Critic@bots.example.com" {
+			t.Errorf("%s: %s", public, got)
+		}
+		if len(warnings) > 1 || (len(warnings) == 1) != (want != "") || len(warnings) == 1 && !strings.Contains(warnings[0].String(), want) {
+			t.Errorf("%s: %v, want a warning of %q", public, warnings, want)
 		}
 	}
 }

@@ -1,0 +1,30 @@
+package a2a
+
+import (
+	"context"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A Request is what the stages of the gateway have found out about a request
+// before they hand it to the face of an agent.
+type Request struct {
+	Agent   string             // its configured name
+	Caller  agentbus.Principal // who sends
+	Payer   agentbus.Payer     // who is billed
+	Lineage agentbus.Lineage   // as it is forwarded: its depth counts the gateway (P8)
+	Base    string             // URL of the agent's mount, such as https://bus.example.com/a2a/critic, without a slash at its end
+}
+
+type requestKey struct{}
+
+// NewContext returns ctx with r, for the face to find.
+func NewContext(ctx context.Context, r *Request) context.Context {
+	return context.WithValue(ctx, requestKey{}, r)
+}
+
+// FromContext returns the request that NewContext put into ctx.
+func FromContext(ctx context.Context) (r *Request, found bool) {
+	r, found = ctx.Value(requestKey{}).(*Request)
+	return r, found
+}
