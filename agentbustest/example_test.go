@@ -131,7 +131,7 @@ func ExampleBus_Requests() {
 	})
 	run := bus.Run("talk", "greet each other").Run
 	for _, r := range bus.Requests("bob") {
-		fmt.Println(r.Lineage.Turn == run.Turn(1, "bob"), r.Lineage.Depth, r.Messages[1].Content)
+		fmt.Println(r.Lineage.Turn == run.Turn(1, "bob"), r.Lineage.Depth, r.Messages[len(r.Messages)-1].Content)
 	}
 	fmt.Println(len(bus.Calls(run)), "calls")
 	// Output:
