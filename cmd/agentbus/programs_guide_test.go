@@ -50,7 +50,7 @@ func guided(t *testing.T, dir string, programs map[string]string) (path string) 
 	programs["agentbus"] = "#!/bin/sh\n" + asProgram + "=1 exec " + self + " \"$@\"\n"
 	for name, text := range programs {
 		save(t, filepath.Join(dir, name), text)
-		if err := os.Chmod(filepath.Join(dir, name), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.Chmod(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
