@@ -20,7 +20,7 @@ func ClaudeStreamJSON() Fields {
 // are passed over, those that are done are told; a line of type error can be one
 // that codex recovers from.
 func CodexJSON() Fields {
-	return Fields{
+	return Fields{ //nolint:gosec // paths, no credentials
 		Type: "type", Types: []string{"item.completed", "turn.completed", "turn.failed"},
 		Text: `[item].#(type=="agent_message")#.text`, Between: "\n\n", Reasoning: `[item].#(type=="reasoning")#.text`,
 		Error: "error", ErrorText: "error.message", Session: "thread_id",

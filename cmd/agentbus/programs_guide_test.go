@@ -146,7 +146,8 @@ func TestGuideOfAgents(t *testing.T) {
 		agent, first, then string
 		cost               agentbus.Micros
 	}{
-		{"claude", "I know: one", "I know: one two", 500_000}, {"codex", "I know: one", "I know: one two", 1_250_000},
+		{"claude", "I know: one", "I know: one two", 500_000},
+		{"codex", "I know: one", "I know: one two", 1_250_000},
 		{"aider", "I know: one at " + checkout, "I know: one\n\n[assistant] yes\n\ntwo at " + checkout, 0},
 	} {
 		in := http.Header{agentbus.HeaderRootContext: {"root"}}
