@@ -362,9 +362,9 @@ func TestTokenEndsBeforeTheProgram(t *testing.T) {
 	token := agentbus.Credential{}
 	var lived atomic.Bool
 	var watch sync.WaitGroup
-	for c := range a.Call(ctx, &agentbus.Call{Lineage: served}) {
-		if c.Text == "" {
-			continue
+	for c, err := range a.Call(ctx, &agentbus.Call{Lineage: served}) {
+		if err != nil {
+			continue // it was ended
 		}
 		token = agentbus.NewCredential("Bearer " + strings.TrimSpace(together(c.Text)))
 		leave()
