@@ -120,7 +120,7 @@ func (d *Directory) serveWebFinger(w http.ResponseWriter, r *http.Request) {
 	if rels := query["rel"]; rels != nil {
 		answer.Links = slices.DeleteFunc(answer.Links, func(l jrdLink) bool { return !slices.Contains(rels, l.Rel) })
 	}
-	serve(w, r, typeJRD, answer)
+	serveJSON(w, r, typeJRD, answer)
 }
 
 func badQuestion(why string) error {
@@ -148,20 +148,20 @@ func (d *Directory) baseOf(p *Published, r *http.Request) string {
 		return d.base.String()
 	}
 	u := url.URL{Scheme: "https", Host: p.Address.Domain()}
-	if host, port := hostOf(r); within(host, p.Address.Domain()) {
+	if host, port := cameTo(r); onDomain(host, p.Address.Domain()) {
 		if u.Host = host; port != "" {
 			u.Host += ":" + port
 		}
-		if within(host, "localhost") && r.TLS == nil {
+		if onDomain(host, "localhost") && r.TLS == nil {
 			u.Scheme = "http"
 		}
 	}
 	return u.String()
 }
 
-// hostOf is the host that r came to, in lower case, and its port; "" for one
+// cameTo is the host that r came to, in lower case, and its port; "" for one
 // that is no name, of which a link could be made that leads elsewhere.
-func hostOf(r *http.Request) (host, port string) {
+func cameTo(r *http.Request) (host, port string) {
 	host = strings.ToLower(r.Host)
 	if name, text, err := net.SplitHostPort(host); err == nil {
 		if _, err := strconv.ParseUint(text, 10, 16); err != nil {
@@ -185,15 +185,15 @@ func (d *Directory) serveCard(w http.ResponseWriter, r *http.Request, local stri
 		}
 	}
 	if len(named) > 1 {
-		host, _ := hostOf(r)
-		named = slices.DeleteFunc(named, func(p *Published) bool { return !within(host, p.Address.Domain()) })
+		host, _ := cameTo(r)
+		named = slices.DeleteFunc(named, func(p *Published) bool { return !onDomain(host, p.Address.Domain()) })
 		slices.SortFunc(named, func(p, q *Published) int { return len(q.Address.Domain()) - len(p.Address.Domain()) })
 	}
 	if len(named) == 0 {
 		httpx.WriteError(w, agentbus.Lineage{}, errNobody)
 		return
 	}
-	serve(w, r, typeJSON, d.card(named[0], r))
+	serveJSON(w, r, typeJSON, d.card(named[0], r))
 }
 
 // card is what others read of p before they call it.
@@ -219,9 +219,9 @@ func (d *Directory) card(p *Published, r *http.Request) AddressCard {
 	}
 }
 
-// serve writes v as JSON that anybody may keep for a while, and read from a page
+// serveJSON writes v as JSON that anybody may keep for a while, and read from a page
 // of any site (RFC 7033, section 5).
-func serve(w http.ResponseWriter, r *http.Request, kind string, v any) {
+func serveJSON(w http.ResponseWriter, r *http.Request, kind string, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		httpx.WriteError(w, agentbus.Lineage{}, err)
