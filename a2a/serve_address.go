@@ -148,7 +148,7 @@ func (d *Directory) baseOf(p *Published, r *http.Request) string {
 		return d.base.String()
 	}
 	u := url.URL{Scheme: "https", Host: p.Address.Domain()}
-	if host, port := cameTo(r); onDomain(host, p.Address.Domain()) {
+	if host, port := requestHost(r); onDomain(host, p.Address.Domain()) {
 		if u.Host = host; port != "" {
 			u.Host += ":" + port
 		}
@@ -159,9 +159,9 @@ func (d *Directory) baseOf(p *Published, r *http.Request) string {
 	return u.String()
 }
 
-// cameTo is the host that r came to, in lower case, and its port; "" for one
+// requestHost is the host that r came to, in lower case, and its port; "" for one
 // that is no name, of which a link could be made that leads elsewhere.
-func cameTo(r *http.Request) (host, port string) {
+func requestHost(r *http.Request) (host, port string) {
 	host = strings.ToLower(r.Host)
 	if name, text, err := net.SplitHostPort(host); err == nil {
 		if _, err := strconv.ParseUint(text, 10, 16); err != nil {
@@ -185,7 +185,7 @@ func (d *Directory) serveCard(w http.ResponseWriter, r *http.Request, local stri
 		}
 	}
 	if len(named) > 1 {
-		host, _ := cameTo(r)
+		host, _ := requestHost(r)
 		named = slices.DeleteFunc(named, func(p *Published) bool { return !onDomain(host, p.Address.Domain()) })
 		slices.SortFunc(named, func(p, q *Published) int { return len(q.Address.Domain()) - len(p.Address.Domain()) })
 	}

@@ -57,6 +57,10 @@ type Options struct {
 	// Budget is shared with other runs, beside the conversation's own; nil is
 	// none. A nested run is always charged to those of the run around it.
 	Budget *Budget
+
+	// leaves tells, of a drive that is replayed, the turns that it left pending
+	// while others beside them ended; nil otherwise.
+	leaves func(agentbus.TurnID) bool
 }
 
 // enclosing is the turn inside of which a backend is called, as its context

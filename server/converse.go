@@ -237,11 +237,12 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 		MaxWidth: s.cfg.Limits.MaxWidth, OnHalt: conversation.OnHalt(def.OnHalt), Plan: plan(&def),
 	}
 	var faults []error
+	speakers := def.Speakers()
 	for i, p := range def.Participants {
 		b, err := s.agent(p.Agent)
 		faults = append(faults, err)
 		part := conversation.Participant{
-			Name: agentbus.Speaker(p.Agent), Slug: p.Slug, Label: p.Label, Agent: p.Agent,
+			Name: agentbus.Speaker(speakers[i]), Slug: p.Slug, Label: p.Label, Agent: p.Agent,
 			Backend: agentbus.Wrap(b, s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned)),
 			Auth:    conversation.AuthMode(p.Auth),
 		}
@@ -256,9 +257,9 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 // plan returns the plan of a configured conversation; nil is the default one.
 func plan(def *config.Conversation) conversation.Plan {
 	names := func(but string) (all []agentbus.Speaker) {
-		for _, p := range def.Participants {
-			if p.Agent != but {
-				all = append(all, agentbus.Speaker(p.Agent))
+		for _, name := range def.Speakers() {
+			if name != but {
+				all = append(all, agentbus.Speaker(name))
 			}
 		}
 		return all

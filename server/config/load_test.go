@@ -162,7 +162,7 @@ install_key_file: /run/install
 	debate := config.Conversation{
 		Participants: []config.Participant{
 			{Agent: "researcher", Auth: config.AuthForwardUser, Slug: "researcher", Label: "Dr R"},
-			{Agent: "echo", Auth: config.AuthAgentOwned, Slug: "e", Label: "echo"},
+			{Agent: "echo", Auth: config.AuthAgentOwned, Slug: "e", Label: "e"},
 			{Agent: "echo", Auth: config.AuthForwardUser, Slug: "echo", Label: "echo"},
 		},
 		Plan: config.PlanRoundRobin, MaxTurns: 6, BudgetUSD: &budget, Halt: config.HaltRule{Contains: "AGREED"}, OnHalt: config.OnHaltPause,

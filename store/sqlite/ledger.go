@@ -72,7 +72,18 @@ func reserve(c *conn, r agentbus.Reservation) (agentbus.Reserved, error) {
 		return got, err
 	}
 	call.ID = id
-	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: call}, take(c, id, &r)
+	return executes(c, call, &r)
+}
+
+// executes answers a reservation whose call is stored as executing, and holds
+// what it takes.
+func executes(c *conn, call agentbus.CallRecord, r *agentbus.Reservation) (agentbus.Reserved, error) {
+	held, err := take(c, call.ID, r)
+	if err != nil {
+		return agentbus.Reserved{}, err
+	}
+	c.begun(r.Key, &call, held)
+	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: call}, nil
 }
 
 // reserveShort answers a reservation that does not fit into its budgets, unless
@@ -154,7 +165,7 @@ func reserveAgain(c *conn, call agentbus.CallRecord, r agentbus.Reservation) (ag
 	if call, err = again(c, call, r.Call); err != nil {
 		return agentbus.Reserved{}, err
 	}
-	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: call}, take(c, call.ID, &r)
+	return executes(c, call, &r)
 }
 
 // again starts the next attempt of call, on behalf of the request asked. What
