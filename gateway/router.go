@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"net/url"
@@ -28,9 +29,14 @@ type Router interface {
 type Target struct {
 	Name string
 	Kind string // for people: openai, builtin, conversation
-	// Address is under which everybody finds the agent; none when it has none.
+	// Address is under which everybody finds the agent, such as
+	// critic@example.com; none when it has none. It is compared when calls go
+	// round in a circle (C12).
 	Address agentbus.Address
-	URL     *url.URL // base of its API, such as http://127.0.0.1:9001/v1; nil with URLs
+	// Cue tells the agent, which is a model, where in a chain of agents it
+	// answers: as the first message of a chat completion, or as instructions (C9).
+	Cue bool
+	URL *url.URL // base of its API, such as http://127.0.0.1:9001/v1; nil with URLs
 	// URLs are the bases of an agent that is reached at several, in place of URL.
 	// Each call goes to the one that has the least to do (G13).
 	URLs []*url.URL
@@ -50,7 +56,13 @@ type Target struct {
 	Passthrough bool
 	// AllowPlaintext lets credentials leave over plain HTTP to another machine (P24).
 	AllowPlaintext bool
-	Header         http.Header // added to every request; protocol headers cannot be set here
+	Header         http.Header // set in every request (K6); of the protocol's, only those of a conversation's lineage can be
+	// HeaderProvider returns headers that are set after those of Header, for
+	// programs that mount a Gateway (K6); nil: there are none.
+	HeaderProvider func(context.Context) http.Header
+	// Kagent tells the agent on whose behalf it is called: x-user-id, and
+	// x-kagent-source on the calls of runtimes (K7).
+	Kagent bool
 	// Secrets are what Header holds of secrets: they are taken out of what the
 	// agent says in its errors, as Authorization is (P19).
 	Secrets   []agentbus.Credential

@@ -110,6 +110,7 @@ func (s *Server) Submit(ctx context.Context, st Start) (agentbus.RunID, error) {
 func (s *wiring) options(run agentbus.RunID) conversation.Options {
 	return conversation.Options{
 		Run: run, Payer: LocalPayer, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, MaxDepth: s.cfg.Limits.MaxDepth,
+		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback,
 	}
 }
 
@@ -308,6 +309,7 @@ func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
 	}
 	return conversation.Backend(conversation.BackendConfig{
 		Conversation: c, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, Spec: stored, MaxDepth: s.cfg.Limits.MaxDepth,
+		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback,
 		Payer: func(ctx context.Context) agentbus.Payer {
 			p, _ := gateway.InProcessOf(ctx) // the gateway has said who pays
 			return p.Payer

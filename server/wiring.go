@@ -51,6 +51,30 @@ func (s *Server) wire(c Config) (*wiring, error) {
 	return w, err
 }
 
+// chainRules are those of chains of agents (C6, C10, C13). In the configuration 0
+// means none; to the rooms it means that nothing was said.
+func (s *wiring) chainRules() gateway.ChainRules {
+	c := s.cfg.Chain
+	r := gateway.ChainRules{MaxHops: s.maxHops(), MaxCalls: int64(c.MaxCalls), Absent: gateway.AbsentChain(c.RequireFromAgents), AbsentOf: map[string]gateway.AbsentChain{}}
+	if r.MaxCalls == 0 {
+		r.MaxCalls = -1
+	}
+	for _, k := range s.cfg.Config.Keys {
+		if k.RequireChain != "" {
+			r.AbsentOf[k.ID] = gateway.AbsentChain(k.RequireChain)
+		}
+	}
+	return r
+}
+
+// maxHops is the most hops of a chain of agents, as the rooms want to be told.
+func (s *wiring) maxHops() int {
+	if s.cfg.Chain.MaxHops == 0 {
+		return -1
+	}
+	return s.cfg.Chain.MaxHops
+}
+
 func (s *wiring) gatewayConfig() gateway.Config {
 	l, d := s.cfg.Limits, s.cfg.Detach
 	if d.Max == 0 {
@@ -67,6 +91,7 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
 		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
+		Chain:           s.chainRules(),
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
 		Observers: []gateway.Observer{s.metrics}, Directory: s.found,
 	}

@@ -35,6 +35,7 @@ type Agent struct {
 	APIKeyFile     string                         `yaml:"api_key_file" for:"openai" doc:"File that holds the agent's API key, on one line."`
 	Headers        map[string]agentbus.Credential `yaml:"headers" keys:"^[!#$%&'*+.^_|~0-9A-Za-z-]{1,128}$" for:"openai" doc:"Headers added to every call of the agent. Protocol headers and Authorization cannot be set (K6)."`
 	Auth           AgentAuth                      `yaml:"auth" for:"openai" enum:"passthrough" doc:"passthrough hands the agent the caller's own Authorization (P22). Empty: it gets its own key, or none."`
+	Kagent         bool                           `yaml:"kagent" for:"openai" default:"false" doc:"Tell the agent on whose behalf it is called: x-user-id, and x-kagent-source: agent on calls of agents and conversations (K7)."`
 	AllowPlaintext bool                           `yaml:"allow_plaintext" for:"openai" doc:"Send credentials over plain HTTP to a host that is not loopback (P24)."`
 
 	Builtin      string `yaml:"builtin" for:"builtin" required:"true" enum:"echo|eliza|loop|flaky|slow" doc:"echo, eliza, loop (calls itself), flaky or slow."`
@@ -79,7 +80,6 @@ type Agent struct {
 	_ later `yaml:"dedupe" doc:"A2A deduplication by message id."`
 	_ later `yaml:"isolate_sessions" doc:"A fresh A2A context for each call."`
 	_ later `yaml:"push" doc:"A2A push notifications."`
-	_ later `yaml:"kagent" doc:"Send x-user-id and x-kagent-source."`
 	_ later `yaml:"idempotent" doc:"The agent deduplicates by itself."`
 	_ later `yaml:"manifest" doc:"Agent manifest."`
 	_ later `yaml:"harness_role" doc:"Role in a harness."`

@@ -151,15 +151,13 @@ func TestKeysOfLaterVersions(t *testing.T) {
 	_, warnings := parse(t, `
 budgets: [{payer: user-123, period: day, usd: 5.00, mode: strict}]
 telemetry: {otlp: ""}
-chain: {max_hops: 4, cycles: digest}
-lineage: {legacy_parent_fallback: true}
 resolver: {domains: [], allow_hosts: []}
 a2a: {default_agent: "", compat: "", push: deny}
 tools: {default: []}
 escalation: on
 agents:
   a: {kind: builtin, builtin: echo, detach: off, idempotent: true}
-  b: {kind: builtin, builtin: eliza, kagent: true}
+  b: {kind: builtin, builtin: eliza, manifest: x}
 conversations:
   c: {participants: [{agent: a, approval: x}, {agent: b}], approval: x}
 `, source(nil))
@@ -171,8 +169,8 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"chain.max_hops", "lineage", "resolver.domains", "a2a", "tools", "escalation",
-		"agents.a.idempotent", "agents.b.kagent",
+		"resolver.domains", "a2a", "tools", "escalation",
+		"agents.a.idempotent", "agents.b.manifest",
 		"conversations.c.participants[0].approval", "conversations.c.approval",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

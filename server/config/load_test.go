@@ -78,7 +78,8 @@ func TestDefaultsWithoutAFile(t *testing.T) { // G3, P10, G14, G25, G31
 		Detach:       config.Detach{Max: 256, Timeout: 5 * time.Minute},
 		Ledger:       config.Ledger{OnMismatch: config.MismatchRefuse},
 		Workers:      config.Workers{Max: 1000, Lease: 30 * time.Second},
-		Chain:        config.Chain{Cycles: config.CyclesDigest},
+		Chain:        config.Chain{Cycles: config.CyclesDigest, MaxHops: 4, MaxCalls: 64, RequireFromAgents: "allow"},
+		Lineage:      config.Lineage{LegacyParentFallback: true},
 		DrainTimeout: 30 * time.Second,
 		StrictHTTP:   true,
 	}
