@@ -139,10 +139,7 @@ func (d *Dialer) Transport() *http.Transport {
 // Check says whether u may be asked, as far as its text tells: it fails with
 // CodeForbidden. Where its host leads is seen when it is dialed.
 func (d *Dialer) Check(u *url.URL) error {
-	host, port := u.Hostname(), u.Port()
-	if port == "" {
-		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
-	}
+	host, port := u.Hostname(), portOf(u)
 	switch ip, err := netip.ParseAddr(host); {
 	case host == "" || u.Opaque != "" || u.Scheme != "https" && u.Scheme != "http":
 		return refuse("it is no URL of a host", "name an https URL")
@@ -153,6 +150,37 @@ func (d *Dialer) Check(u *url.URL) error {
 	case u.Scheme != "https" || port != "443":
 		return refuse("it is not https on port 443", "serve it there, or add the host to resolver.allow_hosts")
 	case err == nil && !public(ip), err != nil && numeric(host):
+		return errPrivate
+	}
+	return nil
+}
+
+// portOf is the port of u, told or not.
+func portOf(u *url.URL) string {
+	if port := u.Port(); port != "" {
+		return port
+	}
+	return map[string]string{"https": "443", "http": "80"}[u.Scheme]
+}
+
+// Webhook judges a URL that somebody wants another machine to call (A17): it is
+// refused as Check does, and where any address of its host is not public. The
+// caller looks the name up again, so the answer is no promise.
+func (d *Dialer) Webhook(ctx context.Context, text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return refuse("it is no URL", "name an https URL")
+	}
+	if err := d.Check(u); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	addrs, err := d.resolve(ctx, u.Hostname())
+	if err != nil {
+		return refuse("its host is not known", "name a host that DNS knows")
+	}
+	if !d.allows(u.Hostname(), portOf(u)) && slices.ContainsFunc(addrs, func(ip netip.Addr) bool { return !public(ip) }) {
 		return errPrivate
 	}
 	return nil

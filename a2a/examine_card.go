@@ -42,12 +42,12 @@ func (d *Dialer) FetchCard(ctx context.Context, u *url.URL) (card []byte, at *ur
 // ExamineRemote reports of an agent by the card of its address alone, which says
 // less than its own card does.
 func ExamineRemote(remote Remote) *CardReport {
-	binding := map[string]string{TransportJSONRPC: bindingJSONRPC, TransportJSON: bindingHTTP}[remote.Transport]
+	binding := map[string]Binding{TransportJSONRPC: JSONRPC, TransportJSON: REST}[remote.Transport]
 	c := &remote.Card
 	r := &CardReport{
 		URL: remote.Endpoint.String(), Address: remote.Address.String(), Name: c.Name, Version: c.Version, Shape: "address", Chosen: -1,
 		Streaming: c.A2A.Capabilities.Streaming, Skills: len(c.A2A.Skills), Usable: true,
-		Interfaces: []InterfaceReport{{URL: remote.Endpoint.String(), Binding: binding, Version: "1.0", Usable: true, Called: true, Why: "by the card of its address"}},
+		Interfaces: []InterfaceReport{{URL: remote.Endpoint.String(), Binding: string(binding), Version: "1.0", Usable: true, Called: true, Why: "by the card of its address"}},
 		Extensions: []ExtensionReport{}, Schemes: []SchemeReport{}, Required: [][]string{}, Findings: []Finding{},
 	}
 	for _, x := range c.A2A.Capabilities.Extensions {

@@ -9,12 +9,8 @@ import (
 	"github.com/agentbus/agentbus/internal/httpx"
 )
 
-// The bindings of A2A.
-const (
-	bindingJSONRPC = "JSONRPC"
-	bindingHTTP    = "HTTP+JSON"
-	bindingGRPC    = "GRPC"
-)
+// bindingGRPC is the binding of A2A that this bus knows and does not speak (A1).
+const bindingGRPC = "GRPC"
 
 // interfaces reads the ways to call the agent, and chooses the first that can be
 // used (A37).
@@ -65,7 +61,7 @@ func (e *examiner) currentInterfaces() {
 }
 
 func (e *examiner) oldInterfaces() {
-	version, first := "0.3", InterfaceReport{Binding: bindingJSONRPC}
+	version, first := "0.3", InterfaceReport{Binding: string(JSONRPC)}
 	e.read(e.members, "protocolVersion", &version)
 	e.read(e.members, "url", &first.URL)
 	e.read(e.members, "preferredTransport", &first.Binding)
@@ -84,9 +80,9 @@ func (e *examiner) oldInterfaces() {
 func (e *examiner) judge(f *InterfaceReport) {
 	u, err := url.Parse(f.URL)
 	switch {
-	case f.Binding == bindingGRPC:
+	case strings.EqualFold(f.Binding, bindingGRPC):
 		f.Why = "this bus does not speak gRPC (A1)"
-	case f.Binding != bindingJSONRPC && f.Binding != bindingHTTP:
+	case bindingOf(f.Binding) == "":
 		f.Why = "this bus does not know the binding"
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		f.Why = "its URL is not an absolute http or https URL"
@@ -104,7 +100,7 @@ func (e *examiner) version(f *InterfaceReport) {
 		f.Usable, f.Why = true, "it names no version; 1.0 is assumed"
 	case major == "1":
 		f.Usable = true
-	case f.Version == "0.3" || strings.HasPrefix(f.Version, "0.3."):
+	case minor(f.Version) == "0.3":
 		f.Usable, f.Compat, f.Why = true, true, `with a2a.compat: "0.3"`
 	default:
 		f.Why = "this bus speaks A2A 1.0, and 0.3 with a2a.compat"

@@ -26,7 +26,7 @@ func TestExamine(t *testing.T) {
 		{"10.0", strings.Replace(iface, `"1.0"`, `"10.0"`, 1), false, "no interface"},
 		{"0.2", strings.Replace(iface, `"1.0"`, `"0.2.6"`, 1), false, "no interface"},
 		{"0.30", strings.Replace(iface, `"1.0"`, `"0.30"`, 1), false, "no interface"},
-		{"binding in lower case", strings.Replace(iface, "JSONRPC", "jsonrpc", 1), false, "no interface"},
+		{"binding in lower case", strings.Replace(iface, "JSONRPC", "jsonrpc", 1), true, ""},
 		{"user in the URL", strings.Replace(iface, "https://", "https://u:p@", 1), false, "no interface"},
 		{"file", strings.Replace(iface, "https://", "file://", 1), false, "no interface"},
 		{"a known extension", iface + `,"capabilities":{"extensions":[{"uri":"https://mentionable.dev/ns/identity/v0.1","required":true}]}`, true, ""},

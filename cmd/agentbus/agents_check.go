@@ -124,6 +124,11 @@ func examineAt(ctx context.Context, d *a2a.Dialer, u *url.URL) (*a2a.CardReport,
 	if !ok {
 		return nil, &failure{exit: exitAgent, what: "what stands at " + at.String() + " is no agent card", next: "name the URL of the card, or the base URL of the agent"}
 	}
+	if !strings.HasSuffix(at.Path, a2a.CardPath) {
+		report.Findings = append(report.Findings, a2a.Finding{
+			What: "the card does not stand at " + a2a.CardPath + " below the agent's base, where the bus looks for it", Next: "ask for it there",
+		})
+	}
 	return report, nil
 }
 

@@ -144,9 +144,6 @@ func cut(s string, most int) string {
 	return string(runes)
 }
 
-// wellKnown is where cards stand below an agent's base.
-const wellKnown = "/.well-known/agent-card.json"
-
 // agentLines are the lines that make the agent one of the configuration.
 func agentLines(r *a2a.CardReport) string {
 	name := agentbus.Speaker(r.Name).Slug()
@@ -159,7 +156,7 @@ func agentLines(r *a2a.CardReport) string {
 		variable = "AGENT_" + variable
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "agents:\n  %s:\n    kind: a2a\n    url: %s\n", name, plainYAML(strings.TrimSuffix(r.URL, wellKnown)))
+	fmt.Fprintf(&b, "agents:\n  %s:\n    kind: a2a\n    url: %s\n", name, plainYAML(baseOf(r)))
 	given := map[string]string{}
 	if r.Chosen >= 0 {
 		for _, s := range r.Schemes {
@@ -190,6 +187,14 @@ func agentLines(r *a2a.CardReport) string {
 		}
 	}
 	return b.String()
+}
+
+// baseOf is the base of the agent, below which the bus looks for its card.
+func baseOf(r *a2a.CardReport) string {
+	if base, ok := strings.CutSuffix(r.URL, a2a.CardPath); ok || !strings.HasSuffix(r.URL, ".json") {
+		return base
+	}
+	return r.URL[:strings.LastIndexByte(r.URL, '/')]
 }
 
 var plainRE = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9:/._~-]*[A-Za-z0-9/_~-]$`)
