@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
 	"strings"
 
@@ -53,5 +54,26 @@ func ExamineRemote(remote Remote) *CardReport {
 	for _, x := range c.A2A.Capabilities.Extensions {
 		r.Extensions = append(r.Extensions, ExtensionReport{URI: x.URI, Known: knownExtensions[x.URI]})
 	}
+	r.auth(c.A2A.Auth)
 	return r
+}
+
+// auth reads what the card of an address says of authentication: names of HTTP
+// schemes, of which any will do.
+func (r *CardReport) auth(raw json.RawMessage) {
+	var auth struct{ Schemes []string }
+	if json.Unmarshal(raw, &auth) != nil {
+		return
+	}
+	for _, name := range auth.Schemes {
+		s := SchemeReport{Name: name, Kind: "http"}
+		s.judge(wireScheme{Scheme: name})
+		r.Schemes, r.Required = append(r.Schemes, s), append(r.Required, []string{name})
+		if r.Chosen < 0 && s.Give != giveNothing {
+			r.Chosen = len(r.Required) - 1
+		}
+	}
+	if r.Usable = len(r.Required) == 0 || r.Chosen >= 0; !r.Usable {
+		r.Findings = append(r.Findings, noWayIn)
+	}
 }

@@ -72,11 +72,15 @@ func (e *examiner) security() {
 		}
 	}
 	if len(r.Required) > 0 && r.Chosen < 0 {
-		e.found(true, "none of the ways it lets callers authenticate is one that this bus can use", "ask its operator for a bearer token, or for a key in a header")
+		e.report.Findings = append(e.report.Findings, noWayIn)
 	}
 	if len(r.Required) == 0 && len(r.Schemes) > 0 {
 		e.found(false, "it declares security schemes and requires none", "call it without a key first")
 	}
+}
+
+var noWayIn = Finding{
+	Blocks: true, What: "none of the ways it lets callers authenticate is one that this bus can use", Next: "ask its operator for a bearer token, or for a key in a header",
 }
 
 // required reads the alternatives. Each is an object of names: in A2A 1.0 below

@@ -54,6 +54,17 @@ func TestExamine(t *testing.T) {
 	}
 }
 
+// The card of an address tells less, and how to authenticate all the same.
+func TestExamineRemote(t *testing.T) {
+	t.Parallel()
+	for auth, want := range map[string]bool{"": true, `{"schemes":[]}`: true, `{"schemes":["bearer"]}`: true, `{"schemes":["digest","Bearer"]}`: true, `{"schemes":["digest"]}`: false, `"x"`: true} {
+		r := a2a.ExamineRemote(a2a.Remote{Address: address(t, "@a@example.com"), Endpoint: cardAt, Transport: a2a.TransportJSON, Card: a2a.AddressCard{Name: "A", A2A: a2a.AddressA2A{Auth: []byte(auth)}}})
+		if r.Usable != want || r.Interfaces[0].Binding != "HTTP+JSON" || !r.Interfaces[0].Called || strings.Contains(auth, "earer") != (r.Chosen >= 0) {
+			t.Errorf("%s: %+v", auth, r)
+		}
+	}
+}
+
 // No card makes the examination fail, and what it calls it can use.
 func FuzzExamine(f *testing.F) {
 	f.Add(`{"name":"x","supportedInterfaces":[{"url":"https://example.com","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"skills":[{}]}`)

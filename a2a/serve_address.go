@@ -32,7 +32,7 @@ type DirectoryConfig struct {
 	// PublicURL is what links begin with; "": https and the domain of the address,
 	// or the Host of a request that came to a host of that domain.
 	PublicURL string
-	Version   string // that cards tell; "": 0.0.0
+	Version   string // that cards tell; one that does not begin with a number is 0.0.0
 	Agents    []Published
 }
 
@@ -204,7 +204,7 @@ func (d *Directory) card(p *Published, r *http.Request) AddressCard {
 	}
 	modes := []string{"text/plain"}
 	version := strings.TrimPrefix(d.cfg.Version, "v")
-	if version == "" {
+	if version == "" || version[0] < '0' || version[0] > '9' { // of a build that is no release
 		version = "0.0.0"
 	}
 	return AddressCard{

@@ -159,7 +159,7 @@ func TestAgentsCheckOfAnAddress(t *testing.T) {
 	t.Parallel()
 	documents := map[string]string{
 		"/.well-known/webfinger": `{"subject":"acct:critic@bots.localhost","links":[{"rel":"https://mentionable.dev/ns/rel/agent-card","type":"application/json","href":"BASE/card"}]}`,
-		"/card":                  `{"address":"@Critic@bots.localhost","name":"Critic","version":"2","protocol_version":"0.1","a2a":{"endpoint":"BASE/a2a/critic","transport":"https+jsonrpc","capabilities":{"streaming":true},"skills":[{"id":"x"}]}}`,
+		"/card":                  `{"address":"@Critic@bots.localhost","name":"Critic","version":"2","protocol_version":"0.1","a2a":{"endpoint":"BASE/a2a/critic","transport":"https+jsonrpc","capabilities":{"streaming":true},"skills":[{"id":"x"}],"auth":{"schemes":["basic","Bearer"]}}}`,
 	}
 	base, _ := cardServer(t, documents)
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(base, "http://"))
@@ -172,7 +172,7 @@ func TestAgentsCheckOfAnAddress(t *testing.T) {
 		return outcome(t.Context(), append([]string{"agents", "check", "@critic@bots.localhost"}, args...)...)
 	}
 	code, stdout, stderr := check("--allow-host", allow)
-	for _, want := range []string{"Critic 2: this bus can call it", "address        @Critic@bots.localhost", "of its address, not of A2A", "note: there is no card at the endpoint", "    url: " + allow + "/a2a/critic\n"} {
+	for _, want := range []string{"Critic 2: this bus can call it", "address        @Critic@bots.localhost", "of its address, not of A2A", "note: there is no card at the endpoint", "    url: " + allow + "/a2a/critic\n    api_key_env: CRITIC_KEY\n", "basic, or Bearer (which the bus uses)"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("exit %d, %s\n%s has no %q", code, stderr, stdout, want)
 		}
