@@ -10,7 +10,7 @@ import (
 )
 
 // FetchCard reads the card of the agent at u, and tells where it stood. A u that
-// names a JSON document is the card; of any other, what stands below it at
+// names a JSON document, or a well-known place, is the card; of any other, what stands below it at
 // .well-known/agent-card.json, then at the same place of the host, then where
 // early versions of A2A had it. It fails as [Dialer.Fetch] does at the first of
 // them.
@@ -19,7 +19,7 @@ func (d *Dialer) FetchCard(ctx context.Context, u *url.URL) (card []byte, at *ur
 	bare.RawQuery, bare.Fragment = "", ""
 	root := url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host, Path: "/"}
 	places := []*url.URL{bare.JoinPath(".well-known", "agent-card.json"), root.JoinPath(".well-known", "agent-card.json"), bare.JoinPath(".well-known", "agent.json")}
-	if strings.HasSuffix(u.Path, ".json") {
+	if strings.HasSuffix(u.Path, ".json") || strings.Contains(u.Path, "/.well-known/") {
 		places = []*url.URL{u}
 	}
 	for i, at := range places {

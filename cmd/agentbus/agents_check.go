@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -119,6 +120,10 @@ func examineAt(ctx context.Context, d *a2a.Dialer, u *url.URL) (*a2a.CardReport,
 	card, at, err := d.FetchCard(ctx, u)
 	if err != nil {
 		return nil, err
+	}
+	var of struct{ Address agentbus.Address }
+	if json.Unmarshal(card, &of) == nil && !of.Address.IsZero() {
+		return nil, &failure{exit: exitUsage, what: "what stands at " + at.String() + " is the card of an address, not that of an agent", next: "agentbus agents check " + of.Address.String()}
 	}
 	report, ok := a2a.Examine(card, at)
 	if !ok {

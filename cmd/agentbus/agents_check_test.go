@@ -116,12 +116,14 @@ func TestAgentsCheckExits(t *testing.T) {
 	t.Parallel()
 	base, _ := cardServer(t, map[string]string{
 		"/unusable.json": `{"name":"x","supportedInterfaces":[]}`, "/other.json": `{"swagger":"2.0"}`, "/list.json": `[]`, "/text.json": `not JSON`, "/null.json": `null`,
+		"/.well-known/agent-card/critic": `{"address":"@critic@bots.example.com","name":"critic","a2a":{}}`,
 	})
 	for _, tt := range []struct {
 		where string
 		want  int
 	}{
 		{base + "/unusable.json", 1},
+		{base + "/.well-known/agent-card/critic", 2}, // the card of an address
 		{base + "/nothing.json", 2},
 		{base, 2},
 		{"http://", 2},
