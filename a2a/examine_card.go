@@ -61,7 +61,9 @@ func ExamineRemote(remote Remote) *CardReport {
 // auth reads what the card of an address says of authentication: names of HTTP
 // schemes, of which any will do.
 func (r *CardReport) auth(raw json.RawMessage) {
-	var auth struct{ Schemes []string }
+	var auth struct {
+		Schemes []string `json:"schemes"`
+	}
 	if json.Unmarshal(raw, &auth) != nil {
 		return
 	}

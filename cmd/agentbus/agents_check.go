@@ -121,7 +121,9 @@ func examineAt(ctx context.Context, d *a2a.Dialer, u *url.URL) (*a2a.CardReport,
 	if err != nil {
 		return nil, err
 	}
-	var of struct{ Address agentbus.Address }
+	var of struct {
+		Address agentbus.Address `json:"address"`
+	}
 	if json.Unmarshal(card, &of) == nil && !of.Address.IsZero() {
 		return nil, &failure{exit: exitUsage, what: "what stands at " + at.String() + " is the card of an address, not that of an agent", next: "agentbus agents check " + of.Address.String()}
 	}
