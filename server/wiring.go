@@ -19,6 +19,7 @@ type wiring struct {
 	identity *identity.Chain
 	router   roster
 	gateway  *gateway.Gateway
+	dialer   *a2a.Dialer   // to what strangers name
 	resolver *a2a.Resolver // of the agents of others
 	found    *a2a.Directory
 	programs map[string]*program // agents that are programs, by name
@@ -94,6 +95,7 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		Chain:           s.chainRules(),
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
 		Observers: []gateway.Observer{s.metrics}, Directory: s.found,
+		A2A: gateway.A2AConfig{Webhook: s.dialer.Webhook},
 	}
 	if s.traces != nil {
 		c.Observers, c.Tracer = append(c.Observers, s.traces), s.traces
