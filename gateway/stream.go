@@ -26,7 +26,7 @@ func (a *answer) passStream() {
 	kept := a.kept()
 	x.flight.head(http.StatusOK, kept)
 	a.head(http.StatusOK, kept)
-	if here, ok := a.resp.Body.(interface{ Buffered() int }); !ok || here.Buffered() == 0 {
+	if a.here() <= 0 {
 		_ = a.write(nil) // the head as soon as it is known, unless events came with it; it never fails for a call
 	}
 	t := tap{dialect: x.dialect, redact: x.redact}

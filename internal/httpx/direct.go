@@ -40,7 +40,7 @@ type Direct struct {
 }
 
 const (
-	directRead      = 8 << 10  // what one read of an answer takes
+	directRead      = 6 << 10  // what one read of an answer takes
 	maxDirectBody   = 16 << 10 // fits the buffers of any socket
 	maxDirectHeader = 1 << 20  // bytes of an answer's head
 )
