@@ -37,7 +37,9 @@ type answer struct {
 	total     int64     // bytes passed on
 	pending   []byte    // those of them that are not stored yet
 	heldSince time.Time // when the first of these came
-	appended  bool      // some are stored
+	storing   []byte    // those that are being stored; room for the next ones when stores is nil
+	stores    chan error
+	appended  bool // some are stored, or being stored
 }
 
 // buffers are for what has come. A stream that waits for its agent, as most do
