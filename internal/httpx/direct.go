@@ -292,7 +292,7 @@ func (c *directConn) send(r *http.Request) (tried bool, err error) {
 	if err := r.Write(b); err != nil {
 		return false, errors.Join(ErrUnsent, err)
 	}
-	n, err := c.Conn.Write(b.Bytes())
+	n, err := c.Write(b.Bytes())
 	if err != nil && n == 0 {
 		err = errors.Join(ErrUnsent, err)
 	}
