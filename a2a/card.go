@@ -102,6 +102,10 @@ func RewriteCard(card []byte, e CardEdit) ([]byte, error) {
 	if err := d.Decode(&c); err != nil || c == nil {
 		return nil, errors.Join(errors.New("the card is no JSON object"), err)
 	}
+	_, listed := c["supportedInterfaces"].([]any)
+	if _, named := c["url"].(string); !listed && !named {
+		return nil, errors.New("the card names no endpoint")
+	}
 	hosts := e.hosts(card)
 	e.interfaces(c)
 	e.older(c)
