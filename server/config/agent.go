@@ -126,9 +126,12 @@ type ExecFields struct {
 	Types  []string `yaml:"types" doc:"What a line must be to be read, where type is set."`
 	Nested string   `yaml:"nested" doc:"A line with a value here is of a sub-agent, and is passed over."`
 
-	Text      string `yaml:"text" doc:"More of the answer."`
-	Between   string `yaml:"between" doc:"What comes between two lines of it."`
-	Reasoning string `yaml:"reasoning" doc:"More of the agent's reasoning."`
+	Text           string `yaml:"text" doc:"More of the answer."`
+	Between        string `yaml:"between" doc:"What comes between two lines of it."`
+	Reasoning      string `yaml:"reasoning" doc:"More of the agent's reasoning."`
+	TextPiece      string `yaml:"text_piece" doc:"A piece of what a later line says whole as text; that is then not told again."`
+	ReasoningPiece string `yaml:"reasoning_piece" doc:"A piece of what a later line says whole as reasoning."`
+
 	Result    string `yaml:"result" doc:"The whole answer; it counts when there was no text."`
 	Error     string `yaml:"error" doc:"True, a text or an object, or a list with such in it, in a line that says that the turn failed."`
 	ErrorText string `yaml:"error_text" doc:"Why it did: the first text there."`
