@@ -52,6 +52,10 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 	if a.Price != nil {
 		t.Price, t.Priced = agentbus.Price(*a.Price), true
 	}
+	if a.Kind == config.KindA2A {
+		s.a2aAgent(t, a)
+		return t, reach(t, a)
+	}
 	if a.Kind == config.KindOpenAI {
 		t.Cue = true
 		return t, reach(t, a)

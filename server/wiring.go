@@ -95,7 +95,7 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		Chain:           s.chainRules(),
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
 		Observers: []gateway.Observer{s.metrics}, Directory: s.found,
-		A2A: gateway.A2AConfig{Webhook: s.dialer.Webhook},
+		A2A: s.a2a(),
 	}
 	if s.traces != nil {
 		c.Observers, c.Tracer = append(c.Observers, s.traces), s.traces
