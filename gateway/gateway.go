@@ -114,6 +114,19 @@ type Config struct {
 	Cycles          CycleMode // what becomes of calls that go round in a circle (G7); "": CyclesDigest
 	Chain           ChainRules
 
+	// Evidence verifies what messages say of who sends them (C22); nil: it is
+	// ignored. Rebinder makes it for the next agent (C25); nil: it ends here.
+	Evidence EvidenceVerifier
+	Rebinder Rebinder
+	// Hops sign and verify the hops of chains (C16), and HopKeeper, which goes with
+	// them, stores them; nil: hops are not signed. Issuer is in whose name.
+	Hops      Hops
+	HopKeeper HopKeeper
+	Issuer    string
+	// WellKnown are documents that everybody may read, by their path, such as
+	// /.well-known/jwks.json; they are JSON.
+	WellKnown map[string][]byte
+
 	// Owner names this process in the ledger; required. Alive reports whether
 	// the process of another owner still runs, so that its unfinished calls
 	// are waited for; nil: none does.
@@ -235,6 +248,9 @@ func (c *Config) check() error {
 	if !c.Chain.Absent.valid() {
 		faults = append(faults, fmt.Errorf("gateway: Chain.Absent is %q", c.Chain.Absent))
 	}
+	if (c.Hops == nil) != (c.HopKeeper == nil) {
+		faults = append(faults, errors.New("gateway: Hops and HopKeeper go together"))
+	}
 	switch c.Cycles {
 	case "", CyclesDigest, CyclesRefuse, CyclesWarn, CyclesOff:
 	default:
@@ -316,6 +332,13 @@ func (g *Gateway) routes() {
 	g.a2a = g.through("depth", http.HandlerFunc(g.serveA2A))
 	g.mux.Handle("POST /v1/chat/completions", g.call)
 	g.mux.Handle("POST /v1/responses", g.call)
+	for path, document := range g.cfg.WellKnown {
+		g.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Cache-Control", "public, max-age=300")
+			_, _ = w.Write(document) // a caller that left is its own loss
+		})
+	}
 	list := g.through("identify", http.HandlerFunc(g.listModels))
 	g.mux.Handle("GET /v1/models", list)
 	g.mux.Handle("GET /v1/models/{id...}", g.through("identify", http.HandlerFunc(g.showModel)))

@@ -26,6 +26,8 @@ type Store interface {
 	Waiting
 	Books
 	Keeper
+	identity.Proofs
+	gateway.HopKeeper
 
 	InstallKey() []byte          // 32 random bytes made with the store (P19)
 	Check(context.Context) error // whether it can be written

@@ -48,7 +48,11 @@ func (s *Server) wire(c Config) (*wiring, error) {
 		w.router.table.Load().Inherit(before.router.table.Load())
 	}
 	var err error
-	w.gateway, err = build(w.gatewayConfig())
+	made := w.gatewayConfig()
+	if err := w.buildTrust(&made); err != nil {
+		return nil, err
+	}
+	w.gateway, err = build(made)
 	return w, err
 }
 
