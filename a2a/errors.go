@@ -24,21 +24,21 @@ const (
 // The standard codes of A2A errors (A16), as JSON-RPC writes them. CodeServer is
 // that of everything for which there is no standard.
 const (
-	CodeParse                 = -32700
-	CodeInvalidRequest        = -32600
-	CodeMethodNotFound        = -32601
-	CodeInvalidParams         = -32602
-	CodeInternal              = -32603
-	CodeServer                = -32000
-	CodeTaskNotFound          = -32001
-	CodeTaskNotCancelable     = -32002
-	CodePushNotSupported      = -32003
-	CodeUnsupportedOperation  = -32004
+	CodeParse                   = -32700
+	CodeInvalidRequest          = -32600
+	CodeMethodNotFound          = -32601
+	CodeInvalidParams           = -32602
+	CodeInternal                = -32603
+	CodeServer                  = -32000
+	CodeTaskNotFound            = -32001
+	CodeTaskNotCancelable       = -32002
+	CodePushNotSupported        = -32003
+	CodeUnsupportedOperation    = -32004
 	CodeContentTypeNotSupported = -32005
-	CodeInvalidAgentResponse  = -32006
-	CodeExtendedCardMissing   = -32007
-	CodeExtensionRequired     = -32008
-	CodeVersionNotSupported   = -32009
+	CodeInvalidAgentResponse    = -32006
+	CodeExtendedCardMissing     = -32007
+	CodeExtensionRequired       = -32008
+	CodeVersionNotSupported     = -32009
 )
 
 // The domains of error details: who defines the reason.
@@ -54,20 +54,20 @@ var standards = map[int]struct {
 	status       int // of the REST binding; JSON-RPC has them on HTTP 200
 	grpc, reason string
 }{
-	CodeParse:                 {http.StatusBadRequest, "INVALID_ARGUMENT", "PARSE_ERROR"},
-	CodeInvalidRequest:        {http.StatusBadRequest, "INVALID_ARGUMENT", "INVALID_REQUEST"},
-	CodeMethodNotFound:        {http.StatusNotFound, "UNIMPLEMENTED", "METHOD_NOT_FOUND"},
-	CodeInvalidParams:         {http.StatusBadRequest, "INVALID_ARGUMENT", "INVALID_PARAMS"},
-	CodeInternal:              {http.StatusInternalServerError, "INTERNAL", "INTERNAL_ERROR"},
-	CodeTaskNotFound:          {http.StatusNotFound, "NOT_FOUND", "TASK_NOT_FOUND"},
-	CodeTaskNotCancelable:     {http.StatusBadRequest, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"},
-	CodePushNotSupported:      {http.StatusBadRequest, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED"},
-	CodeUnsupportedOperation:  {http.StatusBadRequest, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"},
+	CodeParse:                   {http.StatusBadRequest, "INVALID_ARGUMENT", "PARSE_ERROR"},
+	CodeInvalidRequest:          {http.StatusBadRequest, "INVALID_ARGUMENT", "INVALID_REQUEST"},
+	CodeMethodNotFound:          {http.StatusNotFound, "UNIMPLEMENTED", "METHOD_NOT_FOUND"},
+	CodeInvalidParams:           {http.StatusBadRequest, "INVALID_ARGUMENT", "INVALID_PARAMS"},
+	CodeInternal:                {http.StatusInternalServerError, "INTERNAL", "INTERNAL_ERROR"},
+	CodeTaskNotFound:            {http.StatusNotFound, "NOT_FOUND", "TASK_NOT_FOUND"},
+	CodeTaskNotCancelable:       {http.StatusBadRequest, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"},
+	CodePushNotSupported:        {http.StatusBadRequest, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED"},
+	CodeUnsupportedOperation:    {http.StatusBadRequest, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"},
 	CodeContentTypeNotSupported: {http.StatusBadRequest, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED"},
-	CodeInvalidAgentResponse:  {http.StatusInternalServerError, "INTERNAL", "INVALID_AGENT_RESPONSE"},
-	CodeExtendedCardMissing:   {http.StatusBadRequest, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED"},
-	CodeExtensionRequired:     {http.StatusBadRequest, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED"},
-	CodeVersionNotSupported:   {http.StatusBadRequest, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"},
+	CodeInvalidAgentResponse:    {http.StatusInternalServerError, "INTERNAL", "INVALID_AGENT_RESPONSE"},
+	CodeExtendedCardMissing:     {http.StatusBadRequest, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED"},
+	CodeExtensionRequired:       {http.StatusBadRequest, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED"},
+	CodeVersionNotSupported:     {http.StatusBadRequest, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"},
 }
 
 // codeOf maps the codes of the bus that have a standard one; all others are
