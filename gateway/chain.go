@@ -62,7 +62,7 @@ func (g *Gateway) climb(r *http.Request, x *exchange) error {
 			}
 		}
 		above := inside(known, depth)
-		if len(above) == 0 || g.cfg.Cycles == CyclesOff || r.Method != http.MethodPost {
+		if len(above) == 0 || g.cfg.Cycles == CyclesOff || !x.isCall(r) {
 			break
 		}
 		for i := range above {

@@ -30,6 +30,7 @@ type exchange struct {
 	body      []byte
 	peek      peek
 	dialect   dialect
+	envelope  *envelope // of a request of A2A; nil: of another dialect
 	notes     []string
 	record    agentbus.CallRecord // what becomes of it
 	seen      agentbus.Observation
@@ -100,7 +101,7 @@ func InProcessOf(ctx context.Context) (InProcess, bool) {
 }
 
 func newExchange(r *http.Request) *exchange {
-	x := &exchange{requestID: httpx.NewRequestID(), began: time.Now()}
+	x := &exchange{requestID: httpx.NewRequestID(), began: time.Now(), envelope: envelopeOf(r)}
 	x.inProcess, _ = r.Context().Value(inProcessKey{}).(*InProcess)
 	return x
 }
@@ -155,7 +156,7 @@ func (x *exchange) refuse(w http.ResponseWriter, err error) {
 		w.Header()["X-Agentbus-Attempts"] = []string{strconv.Itoa(x.attempt)}
 	}
 	x.answering()
-	httpx.WriteError(w, x.lineage, err)
+	x.writeError(w, err)
 }
 
 // end records what one of our own errors made of the request.

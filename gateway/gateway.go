@@ -126,6 +126,9 @@ type Config struct {
 	Degraded func() []string
 	Logger   *slog.Logger // nil: nothing is logged
 
+	A2A  A2AConfig
+	Face http.Handler // serves A2A for agents of other dialects, with an a2a.Request in its context; nil: nobody does (A3)
+
 	Observers []Observer // told of each request at its end (G33); none costs nothing
 	Tracer    Tracer     // nil: the traces of callers are continued, and none is begun (G34)
 }
@@ -147,6 +150,9 @@ type Gateway struct {
 	stages []Stage
 	mux    *http.ServeMux
 	call   http.Handler // all stages
+	card   http.Handler // those before a card is served
+	a2a    http.Handler // those before an A2A request is counted, and serveA2A
+	rest   http.Handler // those that remain for one
 	log    *slog.Logger
 }
 
@@ -275,9 +281,22 @@ func (g *Gateway) through(last string, h http.Handler) http.Handler {
 	return h
 }
 
+// from wraps h into the stages from the named one on.
+func (g *Gateway) from(first string, h http.Handler) http.Handler {
+	for i := len(g.stages) - 1; ; i-- {
+		if h = g.stages[i].Wrap(h); g.stages[i].Name == first {
+			return h
+		}
+	}
+}
+
 // routes builds the public surface (section 1 of the gateway's rules).
 func (g *Gateway) routes() {
 	g.call = g.through("proxy", nil)
+	g.rest = g.from("chain", nil)
+	g.card = g.through("lineage", http.HandlerFunc(g.serveCard))
+	g.mux.Handle("GET /.well-known/agent-card.json", g.card)
+	g.a2a = g.through("depth", http.HandlerFunc(g.serveA2A))
 	g.mux.Handle("POST /v1/chat/completions", g.call)
 	g.mux.Handle("POST /v1/responses", g.call)
 	list := g.through("identify", http.HandlerFunc(g.listModels))
@@ -292,7 +311,7 @@ func (g *Gateway) routes() {
 	g.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
 			Code: agentbus.CodeAgentNotFound, Message: "there is no " + r.Method + " here",
-			Explain: &agentbus.Explain{Next: "call POST /v1/chat/completions, POST /v1/responses, GET /v1/models or /agents/NAME/…"},
+			Explain: &agentbus.Explain{Next: "call POST /v1/chat/completions, POST /v1/responses, GET /v1/models, /agents/NAME/… or /a2a/NAME"},
 		})
 	})
 }
@@ -303,6 +322,14 @@ func (g *Gateway) routes() {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.EscapedPath(), agentsPrefix) {
 		g.call.ServeHTTP(w, r)
+		return
+	}
+	if strings.HasPrefix(r.URL.EscapedPath(), a2aPrefix) {
+		if r.Method == http.MethodGet && strings.HasSuffix(strings.TrimRight(r.URL.EscapedPath(), "/"), cardPath) {
+			g.card.ServeHTTP(w, r)
+			return
+		}
+		g.a2a.ServeHTTP(w, r)
 		return
 	}
 	g.mux.ServeHTTP(w, r)

@@ -97,6 +97,9 @@ func (g *Gateway) endStopped(x *exchange, cancel context.CancelCauseFunc) {
 }
 
 func (x *exchange) bodyOut() []byte {
+	if x.envelope != nil && x.envelope.body != nil {
+		return x.envelope.body
+	}
 	if t, ok := x.target, x.dialect != dialectOther; ok && t.Model != "" {
 		return x.peek.withModel(x.body, t.Model)
 	}

@@ -64,6 +64,8 @@ type Target struct {
 	// RefuseUnknown answers CodeOutcomeUnknown to a call that a dead process left
 	// executing, until an operator voids it; otherwise it is executed again (G24).
 	RefuseUnknown bool
+	// A2A says how an agent is called that speaks A2A; nil: it does not.
+	A2A *A2AAgent
 	// Local says that the agent lives in this process: nothing crosses a wire.
 	Local bool
 
