@@ -184,7 +184,7 @@ func (a *answer) call(tools []agentbus.ToolCall) (chunks []agentbus.Chunk) {
 // meter reads what the answer took, where metadata tells it: as the bus does,
 // under agentbus, or as models do, under usage.
 func (a *answer) meter(meta map[string]any) {
-	for _, told := range [...]any{within(meta, metaBus, "usage"), within(meta, "usage")} {
+	for _, told := range [...]any{within(meta, MetadataKey, "usage"), within(meta, "usage")} {
 		raw, err := json.Marshal(told)
 		if told == nil || err != nil {
 			continue

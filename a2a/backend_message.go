@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
-	"strconv"
 	"time"
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
@@ -88,7 +87,7 @@ func told(messages []agentbus.Message) agentbus.Digest {
 // told, in the context where it was told the rest. Lineage stands in the metadata
 // as well as in the headers, so that it survives the agent's queues (A2).
 func (t *talk) request() *sdk.SendMessageRequest {
-	m := &sdk.Message{ID: t.message, Role: sdk.MessageRoleUser, Metadata: lineageMeta(&t.call.Lineage)}
+	m := &sdk.Message{ID: t.message, Role: sdk.MessageRoleUser, Metadata: map[string]any{MetadataKey: json.RawMessage(LineageMetadata(t.call.Lineage))}}
 	req := &sdk.SendMessageRequest{Message: m}
 	if r := t.call.Resolution; r != nil {
 		t.resolve(m, r)
@@ -120,21 +119,4 @@ func (t *talk) request() *sdk.SendMessageRequest {
 		m.Parts = sdk.ContentParts{sdk.NewTextPart("")}
 	}
 	return req
-}
-
-// lineageMeta is a lineage as metadata: the headers of the protocol by their
-// names, without credentials, which are nobody's to store, and without the trace,
-// which differs from try to try.
-func lineageMeta(l *agentbus.Lineage) map[string]any {
-	m := map[string]any{agentbus.HeaderForwardedDepth: strconv.Itoa(l.Depth)}
-	for name, v := range map[string]string{
-		agentbus.HeaderRunID: string(l.Run), agentbus.HeaderTurnID: string(l.Turn), agentbus.HeaderParentTurnID: string(l.Parent),
-		agentbus.HeaderSpeaker: string(l.Speaker), agentbus.HeaderPath: l.Path,
-		agentbus.HeaderRootContext: l.RootContext, agentbus.HeaderParentContext: l.ParentContext,
-	} {
-		if v != "" {
-			m[name] = v
-		}
-	}
-	return m
 }

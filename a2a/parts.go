@@ -14,11 +14,9 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-// Members of metadata that the bus writes and reads.
-const (
-	metaBus         = "agentbus"    // ours: run, usage, code of a failure
-	metaMentionable = "mentionable" // Mentionable's (C4, C28)
-)
+// metaMentionable is the member of metadata that is Mentionable's (C4, C28). What
+// is ours stands under [MetadataKey].
+const metaMentionable = "mentionable"
 
 // textOf returns the parts of a message or an artifact as the dialects of text
 // carry them (A38): text as it is, data as JSON, links as links, files that are

@@ -13,6 +13,7 @@ type Request struct {
 	Caller  agentbus.Principal // who sends
 	Payer   agentbus.Payer     // who is billed
 	Lineage agentbus.Lineage   // as it is forwarded: its depth counts the gateway (P8)
+	Minted  bool               // the run was made for this request: it is nobody else's
 	Base    string             // URL of the agent's mount, such as https://bus.example.com/a2a/critic, without a slash at its end
 }
 
