@@ -184,7 +184,7 @@ func (a *answer) call(tools []agentbus.ToolCall) (chunks []agentbus.Chunk) {
 // meter reads what the answer took, where metadata tells it: as the bus does,
 // under agentbus, or as models do, under usage.
 func (a *answer) meter(meta map[string]any) {
-	for _, told := range [...]any{within(meta, MetadataKey, "usage"), within(meta, "usage")} {
+	for _, told := range [...]any{metaAt(meta, MetadataKey, "usage"), metaAt(meta, "usage")} {
 		raw, err := json.Marshal(told)
 		if told == nil || err != nil {
 			continue
@@ -204,8 +204,8 @@ func (a *answer) meter(meta map[string]any) {
 	}
 }
 
-// within returns what stands at a path of nested metadata; nil: nothing.
-func within(meta map[string]any, path ...string) any {
+// metaAt returns what stands at a path of nested metadata; nil: nothing.
+func metaAt(meta map[string]any, path ...string) any {
 	var v any = meta
 	for _, name := range path {
 		m, ok := v.(map[string]any)

@@ -189,7 +189,7 @@ func (t *talk) failed(p *part, text string) error {
 	case agentbus.PolicyUnauthorized, agentbus.PolicyConsentRequired, agentbus.PolicyPaymentRequired:
 	}
 	if m := t.answer.status.Message; m != nil {
-		if code, _ := within(m.Metadata, MetadataKey, "code").(string); agentbus.Code(code).Known() {
+		if code, _ := metaAt(m.Metadata, MetadataKey, "code").(string); agentbus.Code(code).Known() {
 			e.Code = agentbus.Code(code)
 		}
 	}

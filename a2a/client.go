@@ -22,7 +22,6 @@ const (
 	maxCard     = 256 << 10
 	cardTimeout = 5 * time.Second
 	cardAge     = 5 * time.Minute // until it is fetched again
-	cardPath    = "/.well-known/agent-card.json"
 )
 
 // A peer is an agent as its card describes it.
@@ -83,7 +82,7 @@ func (b *Backend) card(ctx context.Context) (*sdk.AgentCard, error) {
 	defer cancel()
 	at, whole := *b.url, strings.HasSuffix(b.url.Path, ".json")
 	if !whole {
-		at.Path = strings.TrimSuffix(at.Path, "/") + cardPath
+		at.Path = strings.TrimSuffix(at.Path, "/") + CardPath
 		at.RawPath = ""
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)

@@ -198,7 +198,7 @@ func known(data []byte) bool {
 	return false
 }
 
-var errTooLong = errors.New("answer is too long")
+var errAnswerTooLong = errors.New("answer is too long")
 
 // bounded reads an answer up to a limit.
 type bounded struct {
@@ -212,7 +212,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 		if n, err := io.ReadFull(b.src, make([]byte, 1)); n == 0 {
 			return 0, err
 		}
-		return 0, unusable("the agent's answer is too long", errTooLong)
+		return 0, unusable("the agent's answer is too long", errAnswerTooLong)
 	}
 	n, err := b.src.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)

@@ -2,10 +2,7 @@ package a2a
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
-	"strings"
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
@@ -60,24 +57,5 @@ func (f *Face) serveCard(w http.ResponseWriter, r *http.Request, req *Request, s
 		WriteError(w, REST, nil, err)
 		return
 	}
-	sum := sha256.Sum256(body)
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "public, max-age=300")
-	h.Set("Etag", `"`+hex.EncodeToString(sum[:16])+`"`)
-	if matches(r.Header.Get("If-None-Match"), h.Get("Etag")) {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	_, _ = w.Write(body) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
-}
-
-// matches reports whether an If-None-Match names a tag.
-func matches(list, tag string) bool {
-	for one := range strings.SplitSeq(list, ",") {
-		if one = strings.TrimPrefix(strings.TrimSpace(one), "W/"); one == tag || one == "*" {
-			return true
-		}
-	}
-	return false
+	WriteCard(w, r, body, false)
 }

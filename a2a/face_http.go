@@ -156,7 +156,7 @@ func (f *Face) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		WriteError(w, x.binding, nil, errNoAgent)
 		return
 	}
-	if below == cardPath {
+	if below == CardPath {
 		f.serveCard(w, r, req, &s)
 		return
 	}

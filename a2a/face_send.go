@@ -394,7 +394,7 @@ func resolution(in *incoming, ask *agentbus.Ask) *agentbus.Resolution {
 			payment[name] = v
 		}
 	}
-	told := within(in.message.Metadata, metaMentionable, metaResolution)
+	told := metaAt(in.message.Metadata, metaMentionable, metaResolution)
 	if told == nil && len(payment) > 0 {
 		told = payment
 	}
@@ -402,7 +402,7 @@ func resolution(in *incoming, ask *agentbus.Ask) *agentbus.Resolution {
 		return out
 	}
 	out.Policy, _ = oneLine(told) // it was JSON
-	switch d := agentbus.Decision(text(within(in.message.Metadata, metaMentionable, metaResolution, "outcome"))); d {
+	switch d := agentbus.Decision(text(metaAt(in.message.Metadata, metaMentionable, metaResolution, "outcome"))); d {
 	case agentbus.DecisionDenied, agentbus.DecisionExpired:
 		out.Decision = d
 	case agentbus.DecisionGranted:

@@ -29,6 +29,9 @@ type BackendConfig struct {
 	// MaxDepth is the depth at which a call is refused (P10); 0 is
 	// agentbus.DefaultMaxDepth.
 	MaxDepth int
+	// MaxHops and NoLegacyParent are as in Options.
+	MaxHops        int
+	NoLegacyParent bool
 }
 
 // Backend makes a conversation answer calls (R7). The messages of the call,
@@ -50,7 +53,7 @@ func (n nested) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 	return func(yield func(agentbus.Chunk, error) bool) {
 		o := Options{
 			Seed: seed(c), Lineage: c.Lineage, Journal: n.config.Journal, Runs: n.config.Runs, Owner: n.config.Owner, TTL: n.config.TTL,
-			Spec: n.config.Spec, MaxDepth: n.config.MaxDepth,
+			Spec: n.config.Spec, MaxDepth: n.config.MaxDepth, MaxHops: n.config.MaxHops, NoLegacyParent: n.config.NoLegacyParent,
 		}
 		if n.config.Payer != nil {
 			o.Payer = n.config.Payer(ctx)

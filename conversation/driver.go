@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 )
 
 // driver is one loop over one execution. It belongs to one goroutine.
@@ -101,6 +102,7 @@ func (d *driver) run(ctx context.Context) error {
 		return nil
 	}
 	stop := d.keepLease(ctx, cancel)
+	defer stop() // also when the reader of the events panics
 	halt, err := d.drive(ctx, cancel)
 	stop()
 	if errors.Is(err, ErrLeave) {
@@ -173,7 +175,7 @@ func (d *driver) begun() {
 		Turns        int                `json:"turns,omitempty"`
 	}
 	e := Event{Type: agentbus.EventStarted}
-	if len(d.turns) > 0 || d.execution.Halt != nil || d.tried() {
+	if len(d.turns)+len(d.carried) > 0 || d.execution.Halt != nil { // a driver before this one has said that it started
 		e.Type, e.Turns = agentbus.EventResumed, slices.Clip(d.turns)
 	}
 	data := started{Conversation: d.conversation.Name, Turns: len(d.turns)}
@@ -182,16 +184,6 @@ func (d *driver) begun() {
 	}
 	d.unwritten = append(d.unwritten, d.event(e.Type, "", data))
 	d.emit(e)
-}
-
-// tried reports whether a turn was ended before that is not behind us.
-func (d *driver) tried() bool {
-	for _, t := range d.carried {
-		if t.State != agentbus.TurnPending {
-			return true
-		}
-	}
-	return false
 }
 
 // emit tells the reader, while there is one.
@@ -244,10 +236,12 @@ func (d *driver) reply() string {
 func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	h.Turns = len(d.turns)
 	h.Failed = d.conversation.OnHalt == OnHaltFail && !h.Kind.Final() && h.Kind != agentbus.HaltAbort
+	faults.At(faults.HaltBefore)
 	err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, d.events(d.event(agentbus.EventHalted, "", h))...)
 	if err != nil {
 		return fmt.Errorf("halt run %s: %w", d.execution.ID, err)
 	}
+	faults.At(faults.HaltAfter)
 	d.emit(Event{Type: agentbus.EventHalted, Result: d.result(h)})
 	return nil
 }

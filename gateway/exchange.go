@@ -31,6 +31,7 @@ type exchange struct {
 	peek      peek
 	dialect   dialect
 	envelope  *envelope // of a request of A2A; nil: of another dialect
+	carries   bool      // its dialect has a place for a chain of agents: that there is none says something (C10)
 	notes     []string
 	record    agentbus.CallRecord // what becomes of it
 	seen      agentbus.Observation
@@ -81,6 +82,9 @@ type InProcess struct {
 	// Declared says that the operator's configuration names whom the call goes
 	// to: a list of agents that Caller has does not bound it (G6).
 	Declared bool
+	// Chain is the place of the call in the chain of agents (C4): no header has
+	// it. nil: it is part of none.
+	Chain *agentbus.AgentChain
 }
 
 type inProcessKey struct{}
@@ -206,5 +210,6 @@ func (x *exchange) fill() {
 		c.Agent = x.peek.model
 	}
 	c.RequestID, c.Caller, c.Speaker, c.Depth = x.requestID, x.caller.ID, x.lineage.Speaker, x.lineage.Depth
+	c.Chain = x.lineage.Chain
 	c.Stream, c.Notes, c.Began = x.peek.stream, x.notes, x.began
 }

@@ -112,12 +112,18 @@ type Config struct {
 	// call of its own; otherwise it is refused (G20).
 	ExecuteMismatch bool
 	Cycles          CycleMode // what becomes of calls that go round in a circle (G7); "": CyclesDigest
+	Chain           ChainRules
 
 	// Owner names this process in the ledger; required. Alive reports whether
 	// the process of another owner still runs, so that its unfinished calls
 	// are waited for; nil: none does.
 	Owner string
 	Alive func(owner string) bool
+
+	// Directory tells anybody where the agents are that have an address, at
+	// /.well-known/webfinger and /.well-known/agent-card/{local} (C36); nil: both
+	// are 404.
+	Directory http.Handler
 
 	Version string                      // of the product, for /version
 	Ready   func(context.Context) error // nil: always ready
@@ -199,7 +205,7 @@ func build(c Config, calls *live) (*Gateway, error) {
 		{"route", g.route},         // which agent is meant, or 404
 		{"authorize", g.authorize}, // whether this caller may call it, or 403
 		{"depth", g.depth},         // 429 bridge_depth_exceeded
-		{"chain", g.chain},         // 400 for a depth that its parent belies, 429 cycle_refused
+		{"chain", g.chain},         // 400 for a depth or hop that its parent belies, 429 cycle_refused and chain_final
 		{"ledger", g.ledger},       // a duplicate of a call in flight attaches to it
 		{"admit", g.admit},         // 429 and 503 when the caller's rate or the agent has no room
 		{"reserve", g.reserve},     // a finished one is answered from memory; the rest is reserved, durably
@@ -219,6 +225,14 @@ func (c *Config) check() error {
 	}
 	if c.MaxDepth < 0 {
 		faults = append(faults, errors.New("gateway: MaxDepth is negative"))
+	}
+	for _, a := range c.Chain.AbsentOf {
+		if !a.valid() {
+			faults = append(faults, fmt.Errorf("gateway: Chain.AbsentOf has %q", a))
+		}
+	}
+	if !c.Chain.Absent.valid() {
+		faults = append(faults, fmt.Errorf("gateway: Chain.Absent is %q", c.Chain.Absent))
 	}
 	switch c.Cycles {
 	case "", CyclesDigest, CyclesRefuse, CyclesWarn, CyclesOff:
@@ -242,6 +256,7 @@ func (c *Config) setDefaults() {
 	c.DetachTimeout = or(c.DetachTimeout, 5*time.Minute)
 	c.InFlight = or(c.InFlight, 10_000)
 	c.Cycles = or(c.Cycles, CyclesDigest)
+	c.Chain.setDefaults()
 	c.BudgetWait = or(c.BudgetWait, 5*time.Second)
 	c.Budgets = narrowFirst(c.Budgets)
 	if c.Alive == nil {
@@ -308,11 +323,19 @@ func (g *Gateway) routes() {
 		answerJSON(w, map[string]any{"name": "agentbus", "version": g.cfg.Version, "protocol": "0"})
 	})
 	g.mux.HandleFunc("GET /openapi.json", showDocument)
-	g.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
-			Code: agentbus.CodeAgentNotFound, Message: "there is no " + r.Method + " here",
-			Explain: &agentbus.Explain{Next: "call POST /v1/chat/completions, POST /v1/responses, GET /v1/models, /agents/NAME/… or /a2a/NAME"},
-		})
+	directory := g.cfg.Directory
+	if directory == nil {
+		directory = http.HandlerFunc(nothingHere)
+	}
+	g.mux.Handle("GET /.well-known/webfinger", directory)
+	g.mux.Handle("GET /.well-known/agent-card/{local}", directory)
+	g.mux.HandleFunc("/", nothingHere)
+}
+
+func nothingHere(w http.ResponseWriter, r *http.Request) {
+	httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
+		Code: agentbus.CodeAgentNotFound, Message: "there is no " + r.Method + " here",
+		Explain: &agentbus.Explain{Next: "call POST /v1/chat/completions, POST /v1/responses, GET /v1/models, /agents/NAME/… or /a2a/NAME"},
 	})
 }
 

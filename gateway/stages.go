@@ -195,6 +195,9 @@ func (g *Gateway) lineage(next http.Handler) http.Handler {
 		if twins := agentbus.Twins(r.Header); len(twins) > 0 {
 			x.note("stripped:" + strings.ToLower(strings.Join(twins, "+")))
 		}
+		if x.inProcess != nil {
+			l.Chain = x.inProcess.Chain
+		}
 		x.lineage, x.named, x.minted = l, l.Run != "", l.Turn == ""
 		g.place(x, l.TraceParent, l.TraceState)
 		next.ServeHTTP(w, r)
