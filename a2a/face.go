@@ -47,6 +47,9 @@ type Served struct {
 	Description string
 	Version     string
 	Compat      bool // callers of A2A 0.3 are served too (A26)
+	// NoLegacyParent leaves the parent context of a caller that sends no root out
+	// of account (K2).
+	NoLegacyParent bool
 }
 
 // A FaceConfig configures [NewFace].

@@ -2,8 +2,6 @@ package a2a
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"iter"
 	"net/http"
@@ -110,7 +108,7 @@ func (h handler) send(ctx context.Context, req *sdk.SendMessageRequest) (t agent
 	if err := h.room(); err != nil {
 		return t, err
 	}
-	in := incoming{request: r, message: clean(req.Message), text: text, known: m, backend: s.Backend}
+	in := incoming{request: r, message: clean(req.Message), text: text, known: m, backend: s.Backend, noLegacy: s.NoLegacyParent}
 	if req.Message.TaskID != "" {
 		return h.resume(ctx, &in)
 	}
@@ -181,11 +179,12 @@ func clean(m *sdk.Message) *sdk.Message {
 
 // An incoming is a message that is to be executed.
 type incoming struct {
-	request *Request
-	message *sdk.Message
-	text    string
-	known   agentbus.TaskMessage
-	backend agentbus.Backend
+	request  *Request
+	message  *sdk.Message
+	text     string
+	known    agentbus.TaskMessage
+	backend  agentbus.Backend
+	noLegacy bool
 }
 
 // create makes a task of a message, durably, and begins it.
@@ -206,7 +205,7 @@ func (h handler) create(ctx context.Context, in *incoming) (agentbus.Task, error
 	if m.TaskID = sdk.TaskID(id); m.ContextID == "" {
 		m.ContextID = "ctx_" + strings.TrimPrefix(id, "run_")
 	}
-	r.Lineage = inSession(r.Lineage, m.ContextID)
+	r.Lineage.ParentContext, r.Lineage.RootContext = r.Lineage.Contexts(m.ContextID, !in.noLegacy) // K2, K3
 	before, err := h.recalled(ctx, &r, in.message.ContextID)
 	if err != nil {
 		return agentbus.Task{}, err
@@ -253,25 +252,6 @@ func unsigned(l agentbus.Lineage) http.Header {
 	h := http.Header{}
 	l.SetHeaders(h)
 	return h
-}
-
-// inSession returns l as the agents below are told it (K2): the context is the
-// session that they are called in, and the root where there is none above.
-func inSession(l agentbus.Lineage, contextID string) agentbus.Lineage {
-	session := contextID
-	probe := http.Header{}
-	probe.Set(agentbus.HeaderRootContext, session)
-	if got, err := agentbus.ParseLineage(probe); err != nil || got.RootContext != session { // K3, K5
-		sum := sha256.Sum256([]byte(session))
-		session = "h." + hex.EncodeToString(sum[:16])
-	}
-	if l.RootContext == "" {
-		if l.RootContext = l.ParentContext; l.RootContext == "" {
-			l.RootContext = session
-		}
-	}
-	l.ParentContext = session
-	return l
 }
 
 // recalled returns what was said in a context before, of the caller's tasks that

@@ -135,7 +135,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 	if !x.target.Local {
 		x.seen.Host = to.base.Host
 	}
-	if x.inProcess == nil { // a driver of this bus has counted its hop already (P9)
+	if x.inProcess == nil || x.inProcess.Outside { // a driver of this bus has counted its hop already (P9)
 		out = out.Forward()
 	}
 	out.SetHeaders(h)
