@@ -78,7 +78,7 @@ func unusable(message string, err error) error {
 // card fetches the agent's card. An agent without one is taken for a JSON-RPC
 // endpoint that streams.
 func (b *Backend) card(ctx context.Context) (*sdk.AgentCard, error) {
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, talkKey{}, (*talk)(nil)), cardTimeout) // a card is no call
+	ctx, cancel := context.WithTimeout(WithHeader(context.WithValue(ctx, talkKey{}, (*talk)(nil)), nil), cardTimeout) // a card is no call, and nobody's own
 	defer cancel()
 	at, whole := *b.url, strings.HasSuffix(b.url.Path, ".json")
 	if !whole {

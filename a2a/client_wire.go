@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,6 +42,9 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !w.backend.config.Key.IsZero() {
 		out.Header.Set("Authorization", w.backend.config.Key.Reveal()) //nolint:forbidigo // the agent's own key goes to the agent (P22)
 	}
+	for name, values := range headerOf(r.Context()) {
+		out.Header[name] = values
+	}
 	t, _ := r.Context().Value(talkKey{}).(*talk)
 	if t != nil {
 		t.call.Lineage.SetHeaders(out.Header)
@@ -56,6 +60,20 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp.Body = body
 	return resp, nil
+}
+
+type headerKey struct{}
+
+// WithHeader returns ctx for one call of a Backend, whose requests have the
+// headers of h beside, and in place of, those of its configuration: what the
+// gateway writes for the agent, in canonical form.
+func WithHeader(ctx context.Context, h http.Header) context.Context {
+	return context.WithValue(ctx, headerKey{}, h)
+}
+
+func headerOf(ctx context.Context) http.Header {
+	h, _ := ctx.Value(headerKey{}).(http.Header)
+	return h
 }
 
 // read returns the body that the SDK is given.

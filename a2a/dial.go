@@ -158,6 +158,29 @@ func (d *Dialer) Check(u *url.URL) error {
 	return nil
 }
 
+// Vet is Check for a URL that somebody else will ask: a name is resolved too, and
+// must lead to public addresses only (A17). What it leads to later is for the
+// one who asks to see.
+func (d *Dialer) Vet(ctx context.Context, text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return refuse("it is no URL of a host", "name an https URL")
+	}
+	if err := d.Check(u); err != nil || d.allows(u.Hostname(), u.Port()) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	addrs, err := d.resolve(ctx, u.Hostname())
+	if err != nil {
+		return refuse("its host cannot be found", "name a host that can be resolved")
+	}
+	if slices.ContainsFunc(addrs, func(ip netip.Addr) bool { return !public(ip) }) {
+		return errPrivate
+	}
+	return nil
+}
+
 // numeric reports whether host, which is no address in its usual form, could be
 // read as one: 0x7f.1, 0177.0.0.1 or 2130706433.
 func numeric(host string) bool {

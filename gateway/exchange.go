@@ -28,6 +28,7 @@ type exchange struct {
 	target    *Target
 	path      string // below the agent's base, escaped
 	body      []byte
+	pinned    string // the URL of the target that it must go to; "": any
 	peek      peek
 	dialect   dialect
 	envelope  *envelope // of a request of A2A; nil: of another dialect
@@ -35,8 +36,9 @@ type exchange struct {
 	notes     []string
 	record    agentbus.CallRecord // what becomes of it
 	seen      agentbus.Observation
-	wrote     bool   // the head of an answer is on its way
-	replay    string // how a duplicate was answered without executing: hit, attached; "": it was not
+	deadline  *time.Timer // of the upstream call; nil before, and for what has none
+	wrote     bool        // the head of an answer is on its way
+	replay    string      // how a duplicate was answered without executing: hit, attached; "": it was not
 	// leads is set while this request leads its call: duplicates wait for what
 	// becomes of it. want is what it asks of the ledger. flight and attempt are
 	// set once it executes the call. failed is why it has no answer that
@@ -61,6 +63,7 @@ const (
 	dialectOther     dialect = iota // any HTTP API, below /agents
 	dialectChat                     // chat completions
 	dialectResponses                // responses
+	dialectA2A                      // A2A, below /a2a
 )
 
 type exchangeKey struct{}

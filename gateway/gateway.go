@@ -173,6 +173,7 @@ type live struct {
 	lines    lines         // who waits for which agent
 	rates    rates         // how much each caller may call
 	stopped  stops         // runs
+	tasks    tasks         // of A2A agents
 	inFlight atomic.Int64
 	draining atomic.Bool
 }
@@ -192,7 +193,7 @@ func build(c Config, calls *live) (*Gateway, error) {
 	}
 	c.setDefaults()
 	if calls == nil {
-		calls = &live{flights: newFlights(), funds: newFunds(), spent: spent{byAccount: map[string]agentbus.Micros{}}, slots: make(chan struct{}, max(c.DetachMax, 0))}
+		calls = &live{flights: newFlights(), tasks: newTasks(), funds: newFunds(), spent: spent{byAccount: map[string]agentbus.Micros{}}, slots: make(chan struct{}, max(c.DetachMax, 0))}
 	}
 	g := &Gateway{live: calls, cfg: c, mux: http.NewServeMux(), log: c.Logger}
 	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)
@@ -256,6 +257,7 @@ func (c *Config) setDefaults() {
 	c.DetachTimeout = or(c.DetachTimeout, 5*time.Minute)
 	c.InFlight = or(c.InFlight, 10_000)
 	c.Cycles = or(c.Cycles, CyclesDigest)
+	c.A2A.KeepAlive = or(c.A2A.KeepAlive, 15*time.Second)
 	c.Chain.setDefaults()
 	c.BudgetWait = or(c.BudgetWait, 5*time.Second)
 	c.Budgets = narrowFirst(c.Budgets)

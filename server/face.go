@@ -9,6 +9,7 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/gateway"
+	"github.com/agentbus/agentbus/server/config"
 )
 
 // buildFace builds what serves agents of other dialects to callers that speak
@@ -38,7 +39,7 @@ func (s *wiring) served(name string) (a2a.Served, bool) {
 	if err != nil {
 		return a2a.Served{}, false
 	}
-	return a2a.Served{Backend: agentbus.Wrap(b, faced), Version: s.cfg.Version, NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback}, true
+	return a2a.Served{Backend: agentbus.Wrap(b, faced), Version: s.cfg.Version, Compat: s.cfg.A2A.Compat == config.Compat03, NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback}, true
 }
 
 // faced tells the gateway on whose behalf the face calls an agent. The hop of the

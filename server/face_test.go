@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,8 +15,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2aclient"
 
 	"github.com/agentbus/agentbus"
-	"github.com/agentbus/agentbus/a2a"
-	"github.com/agentbus/agentbus/openai"
+	"github.com/agentbus/agentbus/server"
 )
 
 // keyed sends a credential with every request.
@@ -128,19 +128,24 @@ func TestTasksAreTheirCallers(t *testing.T) {
 	}
 }
 
-// A38: one bus is the A2A agent of another, and a model of its callers there.
+// A38: one bus is the A2A agent of another: a model of its callers, whole and as a
+// stream, and a participant of its conversations, in one context for each run
+// (A24), with lineage and payer as those of any agent.
 func TestBusOverA2A(t *testing.T) {
 	t.Parallel()
 	far := open(t, "agents: {echo: {kind: builtin, builtin: echo}}")
-	there := httptest.NewServer(far.Handler())
+	var seen []http.Header
+	var mu sync.Mutex
+	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		seen = append(seen, r.Header.Clone())
+		mu.Unlock()
+		r.Header.Set("Authorization", "Bearer user-secret")
+		far.Handler().ServeHTTP(w, r)
+	}))
 	t.Cleanup(there.Close)
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	b, err := a2a.NewBackend(a2a.BackendConfig{Name: "far", URL: there.URL + "/a2a/echo", Key: agentbus.NewCredential("Bearer user-secret"), Transport: transport})
-	if err != nil {
-		t.Fatal(err)
-	}
-	here := httptest.NewServer(openai.Handler(openai.HandlerConfig{Backend: b}))
+	s := open(t, "agents:\n  far: {kind: a2a, url: \""+there.URL+"/a2a/echo\", headers: {x-tenant: blue-tenant}, price: {call: 0.01}}\n  b: {kind: builtin, builtin: echo}\nconversations:\n  talk: {participants: [{agent: far}, {agent: b}], max_turns: 4}\n")
+	here := httptest.NewServer(s.Handler())
 	t.Cleanup(here.Close)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -149,6 +154,7 @@ func TestBusOverA2A(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		r.Header.Set("Authorization", "Bearer user-secret")
 		resp, err := here.Client().Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -158,5 +164,25 @@ func TestBusOverA2A(t *testing.T) {
 		if resp.StatusCode != http.StatusOK || !strings.Contains(string(body), "hello") {
 			t.Errorf("stream %s: %d %s", stream, resp.StatusCode, body)
 		}
+	}
+	mu.Lock()
+	last := seen[len(seen)-1]
+	seen = nil
+	mu.Unlock()
+	for name, want := range map[string]string{"X-Tenant": "blue-tenant", "X-Tangle-Forwarded-Depth": "1", "A2a-Version": "1.0", "X-Tangle-Forwarded-Authorization": "Bearer user-secret"} {
+		if got := last.Values(name); len(got) != 1 || got[0] != want {
+			t.Errorf("the agent was told %s: %q", name, got)
+		}
+	}
+	got := converse(t, s, server.Start{Conversation: "talk", Seed: "hello"})
+	if len(got.Turns) != 4 || got.Turns[0].Reply.Text == "" || got.Turns[2].Reply.Text == "" || got.Spent != 20_000 {
+		t.Fatalf("%+v", got)
+	}
+	tasks, total, err := far.Store().Tasks(t.Context(), agentbus.TaskQuery{Agent: "echo", Principal: "user-123", Limit: 10})
+	if err != nil || total != 4 {
+		t.Fatalf("%d tasks, %v", total, err)
+	}
+	if tasks[0].Context != tasks[1].Context || tasks[2].Context == tasks[1].Context {
+		t.Errorf("contexts %q %q %q", tasks[0].Context, tasks[1].Context, tasks[2].Context)
 	}
 }

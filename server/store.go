@@ -19,6 +19,7 @@ type Store interface {
 	conversation.Runs
 	gateway.Ledger
 	gateway.Recorder
+	gateway.RemoteTasks
 	identity.Keys
 	Reader
 	KeyRing
@@ -82,6 +83,9 @@ type Keeper interface {
 	Sweep(ctx context.Context, before time.Time, limit int) (n int, err error)
 	// ReleaseDead gives back what calls of dead processes hold (G24, G27).
 	ReleaseDead(ctx context.Context, alive func(owner string) bool) (n int, err error)
+	// ForgetRemoteTasks removes tasks of A2A agents that were not seen since
+	// before, at most limit at once; 0: there are none left (A12).
+	ForgetRemoteTasks(ctx context.Context, before time.Time, limit int) (n int, err error)
 	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
 	Broken() <-chan struct{} // closed once nothing is written any more (I2)
 }

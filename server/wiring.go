@@ -19,6 +19,7 @@ type wiring struct {
 	identity *identity.Chain
 	router   roster
 	gateway  *gateway.Gateway
+	dialer   *a2a.Dialer   // of what strangers name
 	resolver *a2a.Resolver // of the agents of others
 	found    *a2a.Directory
 	programs map[string]*program // agents that are programs, by name
@@ -92,6 +93,7 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
 		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
 		Chain:           s.chainRules(),
+		A2A:             s.a2a(),
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
 		Observers: []gateway.Observer{s.metrics}, Directory: s.found, Face: s.face,
 	}
