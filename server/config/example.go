@@ -87,6 +87,7 @@ var exampleText = map[string]string{
 #  default_agent: critic # whose card stands at /.well-known/agent-card.json
 #  push: deny            # webhooks of a2a agents, which bypass the bus; or passthrough, to the public network
 #  dedupe: off           # or message_id, for all of them
+#  compat: '0.3'         # agents that do not speak A2A are served to clients of 0.3 too
 `,
 	"sealing": `#sealing:
 #  key_file: /etc/agentbus/sealing.key # made with: openssl rand -hex 32; or key_env
