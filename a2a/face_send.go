@@ -330,7 +330,11 @@ func (h handler) resume(ctx context.Context, in *incoming) (t agentbus.Task, err
 		return t, err
 	}
 	r.Lineage.Auth = in.request.Lineage.Auth // of who goes on with it
-	w.Resolution, w.Ask = resolution(in, w.Ask), nil
+	before := w.Asked
+	w.Resolution, w.Asked = resolution(in, before), nil
+	if err := h.decide(ctx, before, w.Resolution); err != nil {
+		return t, err
+	}
 	m := *in.message
 	m.ContextID = t.Context
 	now := time.Now()
@@ -357,10 +361,24 @@ func (h handler) resume(ctx context.Context, in *incoming) (t agentbus.Task, err
 	return t, err
 }
 
+// decide resolves what runs below are parked on for the task (R22). Whoever was
+// faster has decided.
+func (h handler) decide(ctx context.Context, a *wanted, r *agentbus.Resolution) error {
+	if a == nil || h.config.Decide == nil {
+		return nil
+	}
+	for _, id := range a.Interrupts {
+		if err := h.config.Decide(ctx, id, *r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // resolution reads a message as the answer to what a task waits for (C28, C30,
 // C32): what it says of the policy part goes to the part's issuer as it came, who
 // decides.
-func resolution(in *incoming, ask *agentbus.Ask) *agentbus.Resolution {
+func resolution(in *incoming, ask *wanted) *agentbus.Resolution {
 	out := &agentbus.Resolution{Decision: agentbus.DecisionGranted, Text: in.text, By: in.request.Caller.ID, At: time.Now()}
 	if ask != nil {
 		out.Resume = ask.Resume

@@ -24,8 +24,24 @@ type work struct {
 	Minted     bool                 `json:"minted,omitempty"`
 	Signed     bool                 `json:"signed,omitempty"` // it was called with a credential
 	Messages   []agentbus.Message   `json:"messages"`
-	Ask        *agentbus.Ask        `json:"ask,omitempty"`        // what it waits for
+	Asked      *wanted              `json:"asked,omitempty"`      // what it waits for
 	Resolution *agentbus.Resolution `json:"resolution,omitempty"` // what came of the ask before
+}
+
+// A wanted is what is kept of what an agent asked, to go on with it: what is shown
+// stands in the task.
+type wanted struct {
+	Kind       agentbus.AskKind       `json:"kind"`
+	Resume     json.RawMessage        `json:"resume,omitempty"`
+	Interrupts []agentbus.InterruptID `json:"interrupts,omitempty"` // that somebody below is parked on
+}
+
+func want(ask *agentbus.Ask) *wanted {
+	a := &wanted{Kind: ask.Kind, Resume: ask.Resume}
+	if ask.Interrupt != "" {
+		a.Interrupts = []agentbus.InterruptID{ask.Interrupt}
+	}
+	return a
 }
 
 // request returns the request that the work is done for.
@@ -171,7 +187,7 @@ func (l *live) settle(ctx context.Context, state sdk.TaskState, m *sdk.Message, 
 	t.State, t.Owner, t.Updated, t.Version = string(state), "", now, t.Version+1
 	var err error
 	if t.Work, t.Sealed = nil, nil; ask != nil {
-		l.work.Ask, l.work.Resolution = ask, nil
+		l.work.Asked, l.work.Resolution = want(ask), nil
 		t.Sealed = l.stored.Sealed
 		t.Work, err = json.Marshal(l.work)
 	}
