@@ -17,7 +17,6 @@ type answer struct {
 	message   *sdk.Message // the agent answered by a message, without a task
 	artifacts []artifact
 	said      strings.Builder // what was passed on, since the last void chunk
-	told      bool            // something was passed on
 	tools     int             // tool calls passed on
 	usage     *agentbus.Usage
 	heard     int // events

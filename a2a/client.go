@@ -90,7 +90,7 @@ func (b *Backend) card(ctx context.Context) (*sdk.AgentCard, error) {
 		return nil, fmt.Errorf("write request: %w", err)
 	}
 	r.Header.Set("Accept", "application/json")
-	resp, err := b.http.Do(r) //nolint:gosec // the URL is the operator's
+	resp, err := b.http.Do(r)
 	if e, told := errors.AsType[*agentbus.Error](err); told && e.Status == http.StatusNotFound && !whole {
 		bare := &sdk.AgentInterface{URL: b.url.String(), ProtocolBinding: sdk.TransportProtocolJSONRPC, ProtocolVersion: sdk.Version}
 		return &sdk.AgentCard{SupportedInterfaces: []*sdk.AgentInterface{bare}, Capabilities: sdk.AgentCapabilities{Streaming: true}}, nil

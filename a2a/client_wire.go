@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"strconv"
@@ -42,9 +43,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !w.backend.config.Key.IsZero() {
 		out.Header.Set("Authorization", w.backend.config.Key.Reveal()) //nolint:forbidigo // the agent's own key goes to the agent (P22)
 	}
-	for name, values := range headerOf(r.Context()) {
-		out.Header[name] = values
-	}
+	maps.Copy(out.Header, headerOf(r.Context()))
 	t, _ := r.Context().Value(talkKey{}).(*talk)
 	if t != nil {
 		t.call.Lineage.SetHeaders(out.Header)

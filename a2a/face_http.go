@@ -75,7 +75,7 @@ func (x *exchange) head() {
 		return
 	}
 	x.wrote = true
-	h := x.ResponseWriter.Header()
+	h := x.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Del("Connection")
@@ -114,7 +114,7 @@ func (x *exchange) finish() {
 
 // answer writes an answer of the SDK that is no stream.
 func (x *exchange) answer() {
-	h := x.ResponseWriter.Header()
+	h := x.Header()
 	body := x.body.Bytes()
 	if e, told := ReadError(body); told || x.status == http.StatusNotFound || x.status == http.StatusMethodNotAllowed {
 		switch {

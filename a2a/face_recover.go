@@ -25,7 +25,7 @@ func (f *Face) Recover(ctx context.Context) (n int, err error) {
 	}
 	for i := range dead {
 		if f.room() != nil {
-			return n, nil
+			break // later
 		}
 		if err := f.recover(ctx, &dead[i]); err != nil {
 			if agentbus.CodeOf(err) != agentbus.CodeLeaseLost { // another process took it up
@@ -68,8 +68,7 @@ func (f *Face) recover(ctx context.Context, t *agentbus.Task) error {
 	if err := f.config.Tasks.UpdateTask(ctx, *t, nil); err != nil {
 		return err
 	}
-	_, err = f.begin(*t, task, w, r, served.Backend)
-	return err
+	return f.begin(*t, task, w, r, served.Backend) //nolint:contextcheck // a task outlives whoever took it up (A32)
 }
 
 // lose ends a task that cannot be gone on with. Whether its agent has answered

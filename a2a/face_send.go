@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -142,15 +143,15 @@ func (h handler) check(req *sdk.SendMessageRequest) (text string, err error) {
 	}
 	parts := make([]string, 0, len(m.Parts))
 	for _, p := range m.Parts {
-		one, tools, err := textOf(sdk.ContentParts{p})
+		text, tools, err := textOf(sdk.ContentParts{p})
 		if err != nil {
 			return "", Standard(CodeContentTypeNotSupported, "", agentbus.AsError(err))
 		}
-		for i := range tools { // said back to the agent as it came
+		for i := range tools { // said to the agent as it came
 			raw, _ := json.Marshal(toolPart(&tools[i]).Data()) // strings
-			one += string(raw)
+			text = string(raw)
 		}
-		parts = append(parts, one)
+		parts = append(parts, text)
 	}
 	return strings.Join(parts, "\n"), nil
 }
@@ -170,9 +171,7 @@ func clean(m *sdk.Message) *sdk.Message {
 	}
 	out := *m
 	out.Metadata = map[string]any{}
-	for k, v := range m.Metadata {
-		out.Metadata[k] = v
-	}
+	maps.Copy(out.Metadata, m.Metadata)
 	out.Metadata[metaMentionable] = kept
 	return &out
 }
@@ -230,8 +229,7 @@ func (h handler) create(ctx context.Context, in *incoming) (agentbus.Task, error
 	if err != nil || known {
 		return made, same(digest, &in.known, err)
 	}
-	_, err = h.begin(t, task, w, &r, in.backend)
-	return t, err
+	return t, h.begin(t, task, w, &r, in.backend) //nolint:contextcheck // a task outlives its caller (A32)
 }
 
 // fill writes a task as it is stored.
@@ -357,8 +355,7 @@ func (h handler) resume(ctx context.Context, in *incoming) (t agentbus.Task, err
 	default:
 		return t, err
 	}
-	_, err = h.begin(t, task, w, r, in.backend)
-	return t, err
+	return t, h.begin(t, task, w, r, in.backend) //nolint:contextcheck // a task outlives its caller (A32)
 }
 
 // decide resolves what runs below are parked on for the task (R22). Whoever was

@@ -11,12 +11,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2aclient"
@@ -85,7 +85,7 @@ func newBus(t *testing.T, c a2a.FaceConfig, b agentbus.Backend, compat bool) *bu
 		f.ServeHTTP(w, r.WithContext(a2a.NewContext(r.Context(), req)))
 	}))
 	t.Cleanup(func() {
-		u.Server.Close()
+		u.Close()
 		f.Close()
 	})
 	return u
@@ -125,11 +125,11 @@ func gated(gate <-chan struct{}) agentbus.Backend {
 // client returns an SDK client of the bus.
 func (u *bus) client(t *testing.T, binding sdk.TransportProtocol) *a2aclient.Client {
 	t.Helper()
-	resp, err := http.Get(u.URL + "/a2a/critic/.well-known/agent-card.json") //nolint:noctx // a test
+	resp, err := http.Get(u.URL + "/a2a/critic/.well-known/agent-card.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	var card sdk.AgentCard
 	if err := json.NewDecoder(resp.Body).Decode(&card); err != nil {
 		t.Fatal(err)
@@ -149,13 +149,14 @@ func say(text string) *sdk.SendMessageRequest {
 	return &sdk.SendMessageRequest{Message: sdk.NewMessage(sdk.MessageRoleUser, sdk.NewTextPart(text))}
 }
 
-func textOf(t *sdk.Task) (s string) {
+func textOf(t *sdk.Task) string {
+	var b strings.Builder
 	for _, a := range t.Artifacts {
 		for _, p := range a.Parts {
-			s += p.Text()
+			b.WriteString(p.Text())
 		}
 	}
-	return s
+	return b.String()
 }
 
 func both(t *testing.T, f func(t *testing.T, binding sdk.TransportProtocol)) {
@@ -172,6 +173,7 @@ func both(t *testing.T, f func(t *testing.T, binding sdk.TransportProtocol)) {
 func TestFaceWithSDKClient(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, binding sdk.TransportProtocol) {
+		t.Helper()
 		u := newBus(t, a2a.FaceConfig{}, speaks("you ", "said %"), false)
 		c := u.client(t, binding)
 		got, err := c.SendMessage(t.Context(), say("hi"))
@@ -228,6 +230,7 @@ func TestFaceWithSDKClient(t *testing.T) {
 func TestFaceSubscribe(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, binding sdk.TransportProtocol) {
+		t.Helper()
 		gate := make(chan struct{})
 		u := newBus(t, a2a.FaceConfig{}, gated(gate), false)
 		c := u.client(t, binding)
@@ -239,8 +242,10 @@ func TestFaceSubscribe(t *testing.T) {
 		}
 		id := got.TaskInfo().TaskID
 		ctx, leave := context.WithCancel(t.Context())
-		for range c.SubscribeToTask(ctx, &sdk.SubscribeToTaskRequest{ID: id}) {
-			leave() // who leaves takes nothing along
+		for _, err := range c.SubscribeToTask(ctx, &sdk.SubscribeToTaskRequest{ID: id}) {
+			if leave(); err != nil { // who leaves takes nothing along
+				break
+			}
 		}
 		leave()
 		second := say("more")
@@ -299,6 +304,7 @@ func TestFaceSubscribe(t *testing.T) {
 func TestFaceCancel(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, binding sdk.TransportProtocol) {
+		t.Helper()
 		why := make(chan error, 1)
 		began := make(chan struct{})
 		slow := agentbus.BackendFunc(func(ctx context.Context, _ *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
@@ -346,7 +352,7 @@ func (u *bus) post(t *testing.T, path, body string, header ...string) (int, stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -428,7 +434,7 @@ func TestFaceRefuses(t *testing.T) {
 			if err := json.Unmarshal([]byte(body), &got); err != nil {
 				t.Fatalf("%s: %v", body, err)
 			}
-			details := append(got.Error.Data, got.Error.Details...)
+			details := slices.Concat(got.Error.Data, got.Error.Details)
 			if len(details) != 1 || details[0].Reason != tt.reason {
 				t.Errorf("got %s", body)
 			}
@@ -465,9 +471,9 @@ func TestFaceAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	raw, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != 200 || !bytes.Contains(raw, []byte(`"tasks":[]`)) || resp.Header.Get("A2A-Extensions") != a2a.ExtensionPolicy {
+	if resp.StatusCode != http.StatusOK || !bytes.Contains(raw, []byte(`"tasks":[]`)) || resp.Header.Get("A2A-Extensions") != a2a.ExtensionPolicy {
 		t.Errorf("%d %v: %s", resp.StatusCode, resp.Header, raw)
 	}
 }
@@ -487,7 +493,7 @@ func TestFaceCard(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer resp.Body.Close()
+		defer func() { _ = resp.Body.Close() }()
 		var card sdk.AgentCard
 		_ = json.NewDecoder(resp.Body).Decode(&card)
 		return resp, card
@@ -511,8 +517,11 @@ func TestFaceCard(t *testing.T) {
 // X35, A19: a hundred times the same message is one execution, and one task.
 func TestFaceDedupes(t *testing.T) {
 	t.Parallel()
-	gate := make(chan struct{})
-	u := newBus(t, a2a.FaceConfig{}, gated(gate), false)
+	gate, called := make(chan struct{}), make(chan struct{}, 100)
+	u := newBus(t, a2a.FaceConfig{}, agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		called <- struct{}{}
+		return gated(gate).Call(ctx, c)
+	}), false)
 	ids := make(chan string, 100)
 	var wg sync.WaitGroup
 	for i := range 100 {
@@ -531,9 +540,7 @@ func TestFaceDedupes(t *testing.T) {
 			ids <- id
 		})
 	}
-	for u.calls.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	<-called
 	close(gate)
 	wg.Wait()
 	close(ids)
@@ -552,7 +559,11 @@ func TestFaceDedupes(t *testing.T) {
 // what failed for good does not.
 func TestFaceFailures(t *testing.T) {
 	t.Parallel()
-	for code, executions := range map[agentbus.Code]int32{agentbus.CodeOverloaded: 2, agentbus.CodeForbidden: 1} {
+	for _, tt := range []struct {
+		code       agentbus.Code
+		executions int32
+	}{{agentbus.CodeOverloaded, 2}, {agentbus.CodeForbidden, 1}} {
+		code, executions := tt.code, tt.executions
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
 			u := newBus(t, a2a.FaceConfig{}, agentbus.Answer(func(context.Context, *agentbus.Call) (agentbus.Chunk, error) {
@@ -670,11 +681,11 @@ func TestFaceContexts(t *testing.T) {
 	send("three", "chat 1 é", "bob")
 	var said []string
 	for i := range calls {
-		text := ""
+		var text strings.Builder
 		for _, m := range calls[i].Messages {
-			text += m.Content + ";"
+			text.WriteString(m.Content + ";")
 		}
-		said = append(said, text)
+		said = append(said, text.String())
 	}
 	if d := cmp.Diff([]string{"one;", "one;yes one;two;", "three;"}, said); d != "" {
 		t.Error(d)
@@ -707,7 +718,7 @@ func TestFaceRecovers(t *testing.T) {
 			})
 			config := a2a.FaceConfig{Tasks: store, Owner: "p1", Agent: func(string) (a2a.Served, bool) { return a2a.Served{Backend: hangs}, true }}
 			if sealed {
-				config.Seal = func(task string, c agentbus.Credential) ([]byte, error) { return []byte(task + c.Reveal()), nil } //nolint:forbidigo // a test
+				config.Seal = func(task string, c agentbus.Credential) ([]byte, error) { return []byte(task + c.Reveal()), nil }
 				config.Unseal = func(_ context.Context, task string, _ agentbus.Payer, sealed []byte) (agentbus.Credential, bool, error) {
 					return agentbus.NewCredential(strings.TrimPrefix(string(sealed), task)), true, nil
 				}
@@ -757,7 +768,7 @@ func TestFaceRecovers(t *testing.T) {
 				t.Errorf("got %s", got)
 			}
 			a, b := <-turns, <-turns
-			if a.Lineage.Turn != b.Lineage.Turn || b.Lineage.Auth.Reveal() != "Bearer sk-user-1234" || *b.Lineage.Chain != *a.Lineage.Chain { //nolint:forbidigo // a test
+			if a.Lineage.Turn != b.Lineage.Turn || b.Lineage.Auth.Reveal() != "Bearer sk-user-1234" || *b.Lineage.Chain != *a.Lineage.Chain {
 				t.Errorf("%+v, then %+v", a.Lineage, b.Lineage)
 			}
 			if stored, _, _ := store.Task(t.Context(), "run_x"); bytes.Contains(stored.Work, []byte("sk-user")) || stored.Work != nil || stored.Sealed != nil {
@@ -788,6 +799,7 @@ func TestFaceCompat(t *testing.T) {
 func TestBackendOfFace(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, _ sdk.TransportProtocol) {
+		t.Helper()
 		u := newBus(t, a2a.FaceConfig{}, speaks("you ", "said %"), false)
 		b := newBackend(t, a2a.BackendConfig{URL: u.URL + "/a2a/critic", Sessions: &memory{}})
 		c := call("hello")

@@ -42,7 +42,7 @@ func hostile(t *testing.T, h func(w http.ResponseWriter, method string)) string 
 func events(w http.ResponseWriter, results ...string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, r := range results {
-		fmt.Fprintf(w, ": keepalive\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"result\":%s}\n\n", r)
+		_, _ = fmt.Fprintf(w, ": keepalive\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"result\":%s}\n\n", r)
 	}
 	_ = http.NewResponseController(w).Flush()
 }
@@ -66,14 +66,14 @@ func TestHostileAgents(t *testing.T) {
 		"ends while working": {answer: func(w http.ResponseWriter, _ string) { events(w, working) }, text: "", code: agentbus.CodeAgentUnavailable}, // X33
 		"wrong content type": {answer: func(w http.ResponseWriter, _ string) {
 			w.Header().Set("Content-Type", "text/html")
-			fmt.Fprint(w, "hi")
+			_, _ = fmt.Fprint(w, "hi")
 		}, code: agentbus.CodeAgentUnavailable}, // X33
 		"one answer as JSON": {answer: func(w http.ResponseWriter, _ string) {
 			whole(w, `{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"hi"}]}}`)
 		}, text: "hi"}, // A33
 		"one error as JSON": {answer: func(w http.ResponseWriter, _ string) { // A33
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprint(w, `{"jsonrpc":"2.0","id":"1","error":{"code":-32602,"message":"bad @you"}}`)
+			_, _ = fmt.Fprint(w, `{"jsonrpc":"2.0","id":"1","error":{"code":-32602,"message":"bad @you"}}`)
 		}, code: agentbus.CodeInvalidRequest, check: func(e *agentbus.Error) bool { return !strings.Contains(e.Message, "@") }}, // X32
 		"unknown members": {answer: func(w http.ResponseWriter, _ string) { // A34
 			events(w, working, `{"surprise":{}}`, fmt.Sprintf(piece, false, "hi"), completed)
@@ -84,7 +84,7 @@ func TestHostileAgents(t *testing.T) {
 		"a refusal": {answer: func(w http.ResponseWriter, _ string) { // A35
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(http.StatusServiceUnavailable)
-			fmt.Fprint(w, "down", strings.Repeat("x", 10_000))
+			_, _ = fmt.Fprint(w, "down", strings.Repeat("x", 10_000))
 		}, code: agentbus.CodeAgentUnavailable, check: func(e *agentbus.Error) bool {
 			return e.RetryAfter == 7*time.Second && e.Status == 503 && strings.Contains(e.Message, "down") && len(e.Message) < 2500
 		}},
@@ -95,7 +95,7 @@ func TestHostileAgents(t *testing.T) {
 		"our refusal": {answer: func(w http.ResponseWriter, _ string) { // P11
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusTooManyRequests)
-			fmt.Fprint(w, `{"jsonrpc":"2.0","id":"1","error":{"code":-32000,"message":"no","data":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"BRIDGE_DEPTH_EXCEEDED","domain":"agentbus","metadata":{"code":"bridge_depth_exceeded"}}]}}`)
+			_, _ = fmt.Fprint(w, `{"jsonrpc":"2.0","id":"1","error":{"code":-32000,"message":"no","data":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"BRIDGE_DEPTH_EXCEEDED","domain":"agentbus","metadata":{"code":"bridge_depth_exceeded"}}]}}`)
 		}, code: agentbus.CodeDepthExceeded},
 		"subscription without a task": {answer: func(w http.ResponseWriter, method string) { // A34
 			if method == "GetTask" {
@@ -124,7 +124,7 @@ func TestHostileAgents(t *testing.T) {
 
 func whole(w http.ResponseWriter, result string) {
 	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":"1","result":%s}`, result)
+	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":"1","result":%s}`, result)
 }
 
 // cut ends the connection in the middle.
@@ -188,7 +188,7 @@ func TestCardElsewhere(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"name":"x","supportedInterfaces":[{"url":"http://127.0.0.1:1/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"capabilities":{}}`)
+		_, _ = fmt.Fprint(w, `{"name":"x","supportedInterfaces":[{"url":"http://127.0.0.1:1/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"capabilities":{}}`)
 	}))
 	t.Cleanup(srv.Close)
 	if _, err := collect(t, newBackend(t, a2a.BackendConfig{URL: srv.URL}), call("hello")); agentbus.CodeOf(err) != agentbus.CodeForbidden {

@@ -29,7 +29,7 @@ func textOf(parts sdk.ContentParts) (string, []agentbus.ToolCall, error) {
 	var tools []agentbus.ToolCall
 	inline := true // what was written last is text
 	add := func(s string, isText bool) {
-		if text.Len() > 0 && !(inline && isText) {
+		if text.Len() > 0 && (!inline || !isText) {
 			text.WriteByte('\n')
 		}
 		text.WriteString(s)

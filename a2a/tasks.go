@@ -90,7 +90,7 @@ func (f *Face) find(id string) *live {
 }
 
 // begin executes a task that is stored as this process's.
-func (f *Face) begin(t agentbus.Task, task *sdk.Task, w work, r *Request, b agentbus.Backend) (*live, error) {
+func (f *Face) begin(t agentbus.Task, task *sdk.Task, w work, r *Request, b agentbus.Backend) error {
 	ctx, cancel := context.WithCancelCause(NewContext(f.ctx, r))
 	l := &live{
 		face: f, request: r, work: w, cancel: cancel, ended: make(chan struct{}),
@@ -100,7 +100,7 @@ func (f *Face) begin(t agentbus.Task, task *sdk.Task, w work, r *Request, b agen
 	if f.closed {
 		f.mu.Unlock()
 		cancel(nil)
-		return nil, errDraining
+		return errDraining
 	}
 	f.live[t.ID] = l
 	f.going.Go(func() {
@@ -112,7 +112,7 @@ func (f *Face) begin(t agentbus.Task, task *sdk.Task, w work, r *Request, b agen
 		close(l.ended)
 	})
 	f.mu.Unlock()
-	return l, nil
+	return nil
 }
 
 // room refuses a task that would be one too many.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ const (
 var errCancelled = errors.Join(errors.New("the task was cancelled"), agentbus.ErrForGood)
 
 func (f *Face) log(ctx context.Context, what, task string, err error) {
-	f.config.Logger.LogAttrs(ctx, slog.LevelWarn, what, slog.String("task", task), slog.Any("error", err))
+	f.config.Logger.LogAttrs(ctx, slog.LevelWarn, "task", slog.String("id", task), slog.String("what", what), slog.Any("error", err))
 }
 
 // execute calls the agent and settles what comes of it.
@@ -117,9 +118,7 @@ func (l *live) meter(r agentbus.Reply) {
 	l.tell(func(t *sdk.Task) {
 		told := map[string]any{"usage": usage}
 		if known, ok := t.Metadata[MetadataKey].(map[string]any); ok {
-			for k, v := range known {
-				told[k] = v
-			}
+			maps.Copy(told, known)
 		}
 		t.Metadata = map[string]any{MetadataKey: told} // events hold the one before
 	})
