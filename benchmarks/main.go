@@ -29,6 +29,7 @@ type options struct {
 	out    string
 	bench  string        // folder of the load generator, the mock upstream and the bare proxy
 	each   time.Duration // of one measurement
+	a2a    bool          // measure A2A only, and write no file
 }
 
 func main() {
@@ -37,6 +38,7 @@ func main() {
 	flag.StringVar(&o.out, "out", filepath.Join("benchmarks", "RESULTS.md"), "file to write the results to")
 	flag.StringVar(&o.bench, "bench", filepath.Join("..", "shared", "bench"), "folder of the measuring tools")
 	flag.DurationVar(&o.each, "d", 2*time.Second, "duration of one measurement")
+	flag.BoolVar(&o.a2a, "a2a", false, "measure A2A only, and write no file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
@@ -49,7 +51,7 @@ func main() {
 
 func run(ctx context.Context, o options) (err error) {
 	if o.rounds < 1 || flag.NArg() > 0 {
-		return errors.New("usage: go run ./benchmarks [-rounds N] [-out FILE] [-bench DIR] [-d DURATION]")
+		return errors.New("usage: go run ./benchmarks [-rounds N] [-out FILE] [-bench DIR] [-d DURATION] [-a2a]")
 	}
 	if runtime.GOOS != "linux" {
 		return errors.New("CPU and memory are read from /proc: run it on Linux")
@@ -68,6 +70,15 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	r := newReport(o)
+	if err := measureA2A(ctx, o, dir, r); err != nil {
+		return err
+	}
+	if o.a2a {
+		for _, x := range r.rows {
+			say("%s: %s %s", x.figure, x.metric, x.of)
+		}
+		return nil
+	}
 	if err := measureDurable(ctx, o, dir, r); err != nil {
 		return err
 	}
