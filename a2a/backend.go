@@ -35,10 +35,10 @@ type BackendConfig struct {
 	// Name is the agent's own on this bus: message ids and sessions depend on it.
 	// It is required.
 	Name string
-	// URL is where the agent is: its card, when it ends in .json; else the base
-	// below which /.well-known/agent-card.json is, or, when there is no card, its
-	// JSON-RPC endpoint. It is required, and holds no credential. Credentials go
-	// to its host only (P24): an interface elsewhere is refused.
+	// URL is where the agent is: its card, when it ends in .json; else what its
+	// card stands below, or at the root of its host. When there is no card, or it
+	// names another host, URL is called as a JSON-RPC endpoint: credentials go to
+	// its host only (P24). It is required, and holds no credential.
 	URL string
 	// Key is the agent's own credential, a whole Authorization value; none sends
 	// none (P22). It is not the payer's.

@@ -75,26 +75,45 @@ func unusable(message string, err error) error {
 	return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: message, Err: err}
 }
 
-// card fetches the agent's card. An agent without one is taken for a JSON-RPC
-// endpoint that streams.
-func (b *Backend) card(ctx context.Context) (*sdk.AgentCard, error) {
+// bare is an agent without a card that can be used: a JSON-RPC endpoint that
+// streams.
+func (b *Backend) bare() *sdk.AgentInterface {
+	return &sdk.AgentInterface{URL: b.url.String(), ProtocolBinding: sdk.TransportProtocolJSONRPC, ProtocolVersion: sdk.Version}
+}
+
+// whole reports whether the configured URL is that of the card itself.
+func (b *Backend) whole() bool { return strings.HasSuffix(b.url.Path, ".json") }
+
+// card fetches the agent's card: from below its URL, or from the root of the
+// host. An agent without one is taken for a JSON-RPC endpoint that streams.
+func (b *Backend) card(ctx context.Context) (card *sdk.AgentCard, err error) {
 	ctx, cancel := context.WithTimeout(WithHeader(context.WithValue(ctx, talkKey{}, (*talk)(nil)), nil), cardTimeout) // a card is no call, and nobody's own
 	defer cancel()
-	at, whole := *b.url, strings.HasSuffix(b.url.Path, ".json")
-	if !whole {
-		at.Path = strings.TrimSuffix(at.Path, "/") + CardPath
-		at.RawPath = ""
+	at := *b.url
+	paths := []string{strings.TrimSuffix(at.Path, "/") + CardPath, CardPath}
+	if b.whole() {
+		paths = []string{at.Path}
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	for _, path := range slices.Compact(paths) {
+		at.Path, at.RawPath = path, ""
+		card, err = b.fetch(ctx, at.String())
+		if e, told := errors.AsType[*agentbus.Error](err); !told || e.Status != http.StatusNotFound {
+			return card, err
+		}
+	}
+	if b.whole() {
+		return nil, err
+	}
+	return &sdk.AgentCard{SupportedInterfaces: []*sdk.AgentInterface{b.bare()}, Capabilities: sdk.AgentCapabilities{Streaming: true}}, nil
+}
+
+func (b *Backend) fetch(ctx context.Context, at string) (*sdk.AgentCard, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("write request: %w", err)
 	}
 	r.Header.Set("Accept", "application/json")
 	resp, err := b.http.Do(r)
-	if e, told := errors.AsType[*agentbus.Error](err); told && e.Status == http.StatusNotFound && !whole {
-		bare := &sdk.AgentInterface{URL: b.url.String(), ProtocolBinding: sdk.TransportProtocolJSONRPC, ProtocolVersion: sdk.Version}
-		return &sdk.AgentCard{SupportedInterfaces: []*sdk.AgentInterface{bare}, Capabilities: sdk.AgentCapabilities{Streaming: true}}, nil
-	}
 	if err != nil {
 		return nil, fmt.Errorf("fetch the agent's card: %w", err)
 	}
@@ -114,7 +133,8 @@ func (b *Backend) card(ctx context.Context) (*sdk.AgentCard, error) {
 }
 
 // choose returns the first interface of a card that we speak (A37). One on
-// another host is refused: the operator trusted this one with credentials (P24).
+// another host is not called, since the operator trusted this one with
+// credentials (P24): the configured URL is, unless it is that of the card.
 func (b *Backend) choose(card *sdk.AgentCard) (*sdk.AgentInterface, error) {
 	var offered []string
 	for _, at := range card.SupportedInterfaces {
@@ -127,7 +147,11 @@ func (b *Backend) choose(card *sdk.AgentCard) (*sdk.AgentInterface, error) {
 			continue
 		}
 		u, err := url.Parse(at.URL)
-		if err != nil || u.Scheme != b.url.Scheme || u.Host != b.url.Host {
+		elsewhere := err != nil || u.Scheme != b.url.Scheme || u.Host != b.url.Host
+		if elsewhere && !b.whole() {
+			return b.bare(), nil
+		}
+		if elsewhere {
 			return nil, &agentbus.Error{
 				Code: agentbus.CodeForbidden, Message: "the agent's card sends calls to another host than its own",
 				Explain: &agentbus.Explain{Rule: "P24", Observed: plain(at.URL), Next: "set url to the address of that interface, if you trust it with credentials"},

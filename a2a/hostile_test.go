@@ -183,15 +183,23 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// P24: what the card says does not send credentials to another host.
+// P24: what the card says does not send credentials to another host: the
+// configured URL is called in its place, unless it is that of the card.
 func TestCardElsewhere(t *testing.T) {
 	t.Parallel()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			whole(w, `{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"hi"}]}}`)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = fmt.Fprint(w, `{"name":"x","supportedInterfaces":[{"url":"http://127.0.0.1:1/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"capabilities":{}}`)
 	}))
 	t.Cleanup(srv.Close)
-	if _, err := collect(t, newBackend(t, a2a.BackendConfig{URL: srv.URL}), call("hello")); agentbus.CodeOf(err) != agentbus.CodeForbidden {
+	if got, err := collect(t, newBackend(t, a2a.BackendConfig{URL: srv.URL + "/agent"}), call("hello")); err != nil || got.Text != "hi" {
+		t.Errorf("got %q, %v", got.Text, err)
+	}
+	if _, err := collect(t, newBackend(t, a2a.BackendConfig{URL: srv.URL + "/card.json"}), call("hello")); agentbus.CodeOf(err) != agentbus.CodeForbidden {
 		t.Errorf("got %v", err)
 	}
 }
