@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -53,8 +54,7 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 		t.Price, t.Priced = agentbus.Price(*a.Price), true
 	}
 	if a.Kind == config.KindA2A {
-		s.a2aAgent(t, a)
-		return t, reach(t, a)
+		return t, errors.Join(s.a2aAgent(t, a), reach(t, a))
 	}
 	if a.Kind == config.KindOpenAI {
 		t.Cue = true

@@ -87,6 +87,7 @@ var exampleText = map[string]string{
 #  default_agent: critic # whose card stands at /.well-known/agent-card.json
 #  push: deny            # webhooks of a2a agents, which bypass the bus; or passthrough, to the public network
 #  dedupe: off           # or message_id, for all of them
+#  compat: '0.3'         # agents that do not speak A2A are served to clients of 0.3 too
 `,
 	"trust": `#trust:
 #  issuer: https://bus.example.com            # in whose name this bus signs; public_url when it is not set
