@@ -16,6 +16,7 @@ type Request struct {
 	// Evidence is what was verified of the message (C22): who makes the call of
 	// its agent hands it to the gateway with the call.
 	Evidence []agentbus.Evidence
+	Minted   bool   // the run was made for this request: it is nobody else's
 	Base     string // URL of the agent's mount, such as https://bus.example.com/a2a/critic, without a slash at its end
 }
 

@@ -2,7 +2,7 @@ package conversation
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -10,7 +10,7 @@ import (
 )
 
 // errJoined cancels the branches that a join was met without.
-var errJoined = errors.New("the join was met by other branches")
+var errJoined = fmt.Errorf("the join was met by other branches: %w", agentbus.ErrForGood)
 
 // together has the branches of a fan spoken side by side, and each finished as
 // it ends. It returns the turn after their join, begun with the end of the last
@@ -145,7 +145,7 @@ func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
 	case f.met():
 		t.State, t.Reply = agentbus.TurnCancelled, agentbus.Reply{}
 	case failure != nil:
-		t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(agentbus.AsError(failure)), agentbus.Reply{}
+		t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(failure), agentbus.Reply{}
 	default:
 		t.State = agentbus.TurnDone
 	}

@@ -212,7 +212,7 @@ func versionOf(r *http.Request) (string, error) {
 func (g *Gateway) serveA2A(w http.ResponseWriter, r *http.Request) {
 	x := exchangeOf(r)
 	e := x.envelope
-	e.request = &a2a.Request{Agent: x.target.Name, Caller: x.caller, Payer: x.payer, Lineage: x.lineage, Base: g.mount(r, x.target)}
+	e.request = &a2a.Request{Agent: x.target.Name, Caller: x.caller, Payer: x.payer, Lineage: x.lineage, Minted: !x.named, Base: g.mount(r, x.target)}
 	if x.inProcess == nil {
 		e.request.Lineage = x.lineage.Forward()
 	}

@@ -85,6 +85,10 @@ type InProcess struct {
 	// AgentOwned says that the agent pays for itself: nothing is forwarded on
 	// the origin's behalf (P22).
 	AgentOwned bool
+	// Outside says that the call is one of a caller outside, which the face of
+	// another dialect let in: its hop is not counted yet, and the rate of its caller
+	// is. Minted: its run was made for it, and the caller named none.
+	Outside, Minted bool
 	// Declared says that the operator's configuration names whom the call goes
 	// to: a list of agents that Caller has does not bound it (G6).
 	Declared bool

@@ -273,8 +273,8 @@ func (c *Config) setDefaults() {
 	c.DetachTimeout = or(c.DetachTimeout, 5*time.Minute)
 	c.InFlight = or(c.InFlight, 10_000)
 	c.Cycles = or(c.Cycles, CyclesDigest)
-	c.Chain.setDefaults()
 	c.A2A.KeepAlive = or(c.A2A.KeepAlive, 15*time.Second)
+	c.Chain.setDefaults()
 	c.BudgetWait = or(c.BudgetWait, 5*time.Second)
 	c.Budgets = narrowFirst(c.Budgets)
 	if c.Alive == nil {
@@ -366,22 +366,26 @@ func nothingHere(w http.ResponseWriter, r *http.Request) {
 
 // ServeHTTP serves the public surface. A path below /agents is the agent's to
 // understand: a ServeMux would redirect one that looks untidy to it, such as
-// a//b.
+// a//b. What nearly every call comes by needs no search.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if strings.HasPrefix(r.URL.EscapedPath(), agentsPrefix) {
+	switch {
+	case r.Method == http.MethodPost && r.URL.Path == chatPath && r.URL.RawPath == "": // as it is written, that is
+		r.Pattern = "POST " + chatPath // as the ServeMux would
 		g.call.ServeHTTP(w, r)
-		return
-	}
-	if strings.HasPrefix(r.URL.EscapedPath(), a2aPrefix) {
+	case strings.HasPrefix(r.URL.EscapedPath(), agentsPrefix):
+		g.call.ServeHTTP(w, r)
+	case strings.HasPrefix(r.URL.EscapedPath(), a2aPrefix):
 		if r.Method == http.MethodGet && strings.HasSuffix(strings.TrimRight(r.URL.EscapedPath(), "/"), cardPath) {
 			g.card.ServeHTTP(w, r)
 			return
 		}
 		g.a2a.ServeHTTP(w, r)
-		return
+	default:
+		g.mux.ServeHTTP(w, r)
 	}
-	g.mux.ServeHTTP(w, r)
 }
+
+const chatPath = "/v1/chat/completions"
 
 // agentsPrefix is where the agents' own APIs begin: /agents/{name}/{path…}.
 const agentsPrefix = "/agents/"

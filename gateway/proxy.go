@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -81,7 +82,7 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 	stop := context.AfterFunc(r.Context(), func() { // ends with ctx at the latest, which release ends
 		if x.inProcess != nil || x.target.NoDetach { // a driver of this bus aborts what it began, and waits for it
 			g.endStopped(x, cancel) // which may be why it left
-			cancel(errCallerLeft)
+			cancel(fmt.Errorf("%w: %w", errCallerLeft, context.Cause(r.Context()))) // an agent in this process may want to know
 			return
 		}
 		select {
@@ -179,7 +180,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 
 // lineageOut returns the lineage of the next hop.
 func (x *exchange) lineageOut() agentbus.Lineage {
-	if x.inProcess != nil { // a driver of this bus has counted its hop already (P9)
+	if x.inProcess != nil && !x.inProcess.Outside { // a driver of this bus has counted its hop already (P9)
 		return x.lineage
 	}
 	return x.lineage.Forward()

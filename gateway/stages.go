@@ -15,6 +15,7 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/internal/faults"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // recover makes a panic cost one call and not the process. The caller reads an
@@ -125,8 +126,10 @@ func (g *Gateway) limits(next http.Handler) http.Handler {
 }
 
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	rc := http.NewResponseController(w)
-	timed := rc.SetReadDeadline(time.Now().Add(g.cfg.BodyTimeout)) == nil // an in-memory caller has none
+	timed, rc := false, http.NewResponseController(w)
+	if !httpx.Arrived(r) {
+		timed = rc.SetReadDeadline(time.Now().Add(g.cfg.BodyTimeout)) == nil // an in-memory caller has none
+	}
 	// Room for the last, empty read too; but a length that is only claimed takes no more than this.
 	body := make([]byte, 0, min(max(r.ContentLength, 0), 64<<10)+512)
 	for {

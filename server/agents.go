@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -51,6 +52,9 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 	}
 	if a.Price != nil {
 		t.Price, t.Priced = agentbus.Price(*a.Price), true
+	}
+	if a.Kind == config.KindA2A {
+		return t, errors.Join(s.a2aAgent(t, a), reach(t, a))
 	}
 	if a.Kind == config.KindOpenAI {
 		t.Cue = true

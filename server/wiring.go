@@ -19,7 +19,7 @@ type wiring struct {
 	identity *identity.Chain
 	router   roster
 	gateway  *gateway.Gateway
-	dialer   *a2a.Dialer   // to URLs that strangers name
+	dialer   *a2a.Dialer   // to what strangers name
 	resolver *a2a.Resolver // of the agents of others
 	found    *a2a.Directory
 	programs map[string]*program // agents that are programs, by name
@@ -98,7 +98,8 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
 		Chain:           s.chainRules(),
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
-		Observers: []gateway.Observer{s.metrics}, Directory: s.found,
+		Observers: []gateway.Observer{s.metrics}, Directory: s.found, Face: s.face,
+		A2A: s.a2a(),
 	}
 	if s.traces != nil {
 		c.Observers, c.Tracer = append(c.Observers, s.traces), s.traces

@@ -62,7 +62,7 @@ func TestExampleLoadsWithEverythingUncommented(t *testing.T) {
 	if len(warnings) > 0 {
 		t.Errorf("warnings: %v", warnings)
 	}
-	if len(c.Keys) != 4 || len(c.Agents) != 5 || len(c.Conversations) != 4 || c.Agents["researcher"].MaxCostUSD == nil || c.Conversations["chat"].BudgetUSD == nil || len(c.Budgets) != 3 {
+	if len(c.Keys) != 4 || len(c.Agents) != 6 || len(c.Conversations) != 4 || c.Agents["researcher"].MaxCostUSD == nil || c.Conversations["chat"].BudgetUSD == nil || len(c.Budgets) != 3 {
 		t.Errorf("%d keys, %d agents, %d conversations:\n%s", len(c.Keys), len(c.Agents), len(c.Conversations), text)
 	}
 	for _, s := range c.Settings() {
