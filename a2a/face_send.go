@@ -210,7 +210,7 @@ func (h handler) create(ctx context.Context, in *incoming) (agentbus.Task, error
 		return agentbus.Task{}, err
 	}
 	w := work{
-		Caller: r.Caller, Base: r.Base, Lineage: unsigned(r.Lineage), Chain: r.Lineage.Chain, Minted: r.Minted,
+		Caller: r.Caller, Base: r.Base, Lineage: unsigned(r.Lineage), Chain: r.Lineage.Chain, Minted: r.Minted, evidence: r.Evidence,
 		Messages: append(before, agentbus.Message{Role: agentbus.RoleUser, Content: in.text}),
 	}
 	task := &sdk.Task{

@@ -234,7 +234,7 @@ func MentionMetadata(l agentbus.Lineage, inline bool) map[string]any {
 		kind = relayInline
 	}
 	m := map[string]any{
-		memberChain:        map[string]any{"hop": l.Chain.Hop, "max_hops": l.Chain.MaxHops, "is_final": l.Chain.Final},
+		memberChain:        map[string]any{"hop": float64(l.Chain.Hop), "max_hops": float64(l.Chain.MaxHops), "is_final": l.Chain.Final},
 		memberCapabilities: map[string]any{memberRelay: map[string]any{"kind": kind}},
 	}
 	if l.Hop != "" {

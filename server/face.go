@@ -50,7 +50,7 @@ func faced(b agentbus.Backend) agentbus.Backend {
 		r, _ := a2a.FromContext(ctx)
 		call := *c
 		call.Lineage.Depth--
-		mark := gateway.InProcess{Caller: r.Caller, Payer: r.Payer, Minted: r.Minted, Outside: true}
+		mark := gateway.InProcess{Caller: r.Caller, Payer: r.Payer, Minted: r.Minted, Outside: true, Evidence: r.Evidence}
 		return b.Call(gateway.WithInProcess(ctx, mark), &call)
 	})
 }
