@@ -13,15 +13,17 @@ import (
 type Journal interface {
 	// Begin records that t is about to be performed. If it fails, perform
 	// nothing. Outcomes: t is new: it is stored, pending, and returned. It is
-	// known, pending or failed, with the same digest: it is pending again under
-	// t.Epoch, and returned with its stored Attempts and Began; perform it. It
+	// known, pending, failed or waiting, with the same digest: it is pending again
+	// under t.Epoch, and returned with its stored Attempts and Began, and with
+	// the Error of one that was waiting, until it is finished; perform it. It
 	// is done: it is returned as stored; perform nothing. Its index or id is
 	// known with another digest: CodeTurnMismatch. The lease has moved on:
 	// CodeLeaseLost.
 	Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, error)
 	// Finish stores what became of done, the intent of next unless it is nil,
 	// and events, in one transaction. done must be pending under its epoch, else
-	// CodeLeaseLost. A turn that is done never changes.
+	// CodeLeaseLost. A turn that is done never changes. The interrupts in
+	// done.Withdraw are withdrawn.
 	Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error
 	// Turns yields the turns of an execution by index.
 	Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error]
@@ -41,6 +43,12 @@ type Runs interface {
 	// CodeRunStopped when somebody stopped the run for good.
 	Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) (agentbus.Lease, error)
 	// Halt stores why an execution stopped, appends events and gives the lease
-	// back, or fails with CodeLeaseLost.
+	// back, or fails with CodeLeaseLost. The turns of h.Wait.Asked are finished in the
+	// same transaction, as by Finish, and their interrupts raised; if that would
+	// be more than may wait, it is CodeOverloaded and nothing is stored. When one
+	// of h.Wait.Interrupts has been resolved meanwhile, the execution stays running,
+	// for whoever claims it next.
 	Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error
+	// Interrupt returns an interrupt, and whether there is one of that id.
+	Interrupt(ctx context.Context, id agentbus.InterruptID) (i agentbus.Interrupt, found bool, err error)
 }

@@ -64,6 +64,12 @@ func (d *driver) first(ctx context.Context) (*intent, *agentbus.Halt, error) {
 		if next.fan != nil {
 			return next, nil, nil // it begins its branches itself
 		}
+		if next.decided.waits {
+			d.account.release(next.held)
+			h, stored := &agentbus.Halt{Kind: agentbus.HaltWaiting, Wait: &agentbus.Wait{}}, d.carried[next.turn.Index]
+			d.waitsFor(h, &stored)
+			return nil, h, nil
+		}
 		stored, err := d.options.Journal.Begin(ctx, next.turn)
 		if err != nil {
 			d.account.release(next.held)
@@ -171,7 +177,7 @@ func (d *driver) intend(who, behind int) (*intent, error) {
 	if c, ok := d.carried[index]; ok {
 		t.Attempts, t.Cost = c.Attempts+1, c.Cost
 	}
-	return &intent{turn: t, who: who, lineage: l, held: p.MaxCost}, nil
+	return &intent{turn: t, who: who, lineage: l, held: p.MaxCost, decided: d.decided[index]}, nil
 }
 
 // perform has a turn spoken and finished. It returns the next one, begun in the
@@ -191,6 +197,9 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 	}
 	d.spent = sum(d.spent, t.Cost-before)
 	t.Ended = time.Now()
+	if asks(failure) {
+		return nil, d.wait(now, failure), nil
+	}
 	if failure != nil {
 		return d.fail(ctx, now, failure)
 	}
@@ -201,7 +210,7 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 	if next != nil && next.fan == nil {
 		begun = &next.turn
 	}
-	events := d.events(d.event(agentbus.EventTurnDone, t.ID, d.spoken(now)))
+	events := d.events(d.told(agentbus.EventTurnDone, now)...)
 	if failed := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, begun, events...); failed != nil {
 		if next != nil {
 			d.account.release(next.held)
@@ -216,7 +225,7 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 func (d *driver) fail(ctx context.Context, now *intent, failure error) (*intent, *agentbus.Halt, error) {
 	t := &now.turn
 	t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(agentbus.AsError(failure)), agentbus.Reply{}
-	events := d.events(d.event(agentbus.EventTurnFailed, t.ID, d.spoken(now)))
+	events := d.events(d.told(agentbus.EventTurnFailed, now)...)
 	if err := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, nil, events...); err != nil {
 		return nil, nil, fmt.Errorf("finish turn %s: %w", t.ID, err)
 	}
@@ -239,6 +248,7 @@ func (d *driver) spoken(now *intent) any {
 		Replayed bool             `json:"replayed,omitempty"`
 		Code     agentbus.Code    `json:"code,omitempty"`
 		Message  string           `json:"message,omitempty"`
+		*asking
 	}
 	t := &now.turn
 	out := data{
@@ -248,7 +258,7 @@ func (d *driver) spoken(now *intent) any {
 		out.Auth = AuthAgentOwned
 	}
 	if t.Error != nil {
-		out.Code, out.Message = t.Error.Code, t.Error.Message
+		out.Code, out.Message, out.asking = t.Error.Code, t.Error.Message, askingOf(t)
 	} else {
 		out.Usage, out.Answer = &t.Reply.Usage, answered(t).String()
 	}

@@ -15,6 +15,7 @@ type outcome struct {
 	Cost     agentbus.Micros `json:"cost_micros"`
 	Code     agentbus.Code   `json:"code"`
 	Message  string          `json:"message"`
+	asking                   // of a turn that waited
 }
 
 // maxVoids bounds what a record can make of one turn.
@@ -112,7 +113,7 @@ func (h *rehearsal) precedes(state agentbus.TurnState) bool {
 			if state == agentbus.TurnDone && !h.heard[id] {
 				return true
 			}
-		case agentbus.TurnDone, agentbus.TurnPending:
+		case agentbus.TurnDone, agentbus.TurnPending, agentbus.TurnWaiting:
 		}
 	}
 	return false
@@ -184,7 +185,7 @@ func (h *rehearsal) said(id agentbus.TurnID) (chunks []agentbus.Chunk, state age
 		chunks = append(chunks, agentbus.Chunk{Void: true})
 	}
 	switch state {
-	case agentbus.TurnFailed:
+	case agentbus.TurnFailed, agentbus.TurnWaiting:
 		return chunks, state, h.failure(at, t, &o)
 	case agentbus.TurnDone:
 		for i := range t.Reply.ToolCalls {
@@ -208,7 +209,31 @@ func (h *rehearsal) failure(at int, t *agentbus.Turn, o *outcome) error {
 	if h.halt != nil && h.halt.Error != nil && h.halt.Error.Code == o.Code && h.halt.Error.Message == o.Message {
 		return h.halt.Error
 	}
-	return &agentbus.Error{Code: o.Code, Message: o.Message}
+	e := &agentbus.Error{Code: o.Code, Message: o.Message}
+	if len(o.Interrupts) > 0 {
+		e.Ask = &agentbus.Ask{Kind: o.Kind, Title: o.Title, Interrupts: o.Interrupts}
+	}
+	return e
+}
+
+// Interrupt tells what was decided of an interrupt before this drive, as the
+// event of the turn's next result tells; see Runs. One that the drive did not go
+// on from waits.
+func (h *rehearsal) Interrupt(_ context.Context, id agentbus.InterruptID) (agentbus.Interrupt, bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := agentbus.Interrupt{ID: id}
+	for at := h.next; at < h.end; at++ {
+		e := &h.record.Events[at]
+		var r struct {
+			Interrupt agentbus.InterruptID `json:"interrupt"`
+			agentbus.Resolution
+		}
+		if e.Type == agentbus.EventInterruptResolved && json.Unmarshal(e.Data, &r) == nil && r.Interrupt == id {
+			i.Resolution = &r.Resolution
+		}
+	}
+	return i, true, nil
 }
 
 // budget returns the budgets of a drive. What could be spent is no part of a

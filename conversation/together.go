@@ -24,7 +24,7 @@ func (d *driver) together(ctx context.Context, now *intent) (*intent, *agentbus.
 		return nil, nil, err
 	}
 	now.held = 0 // each branch gives back its own
-	rest := f.rest()
+	rest := f.due()
 	for _, b := range rest {
 		if !f.met() {
 			d.emit(Event{Type: EventTurnStarted, Turn: &b.turn, Branch: true})
@@ -40,8 +40,16 @@ func (d *driver) together(ctx context.Context, now *intent) (*intent, *agentbus.
 	switch {
 	case f.err != nil:
 		return nil, nil, f.err
-	case len(f.rest()) > 0:
+	case len(f.due()) > 0:
 		return now, nil, nil // the loop sees why; those turns stay pending
+	}
+	if waiting := f.waiting(); len(waiting) > 0 {
+		if !f.met() {
+			return d.park(ctx, f, waiting)
+		}
+		if err := d.withdraw(ctx, f, waiting); err != nil {
+			return nil, nil, err
+		}
 	}
 	return d.joined(ctx, f)
 }
@@ -52,7 +60,7 @@ func (d *driver) beginAll(ctx context.Context, f *fan) error {
 	stored, failed := make([]agentbus.Turn, len(f.branches)), make([]error, len(f.branches))
 	var begun sync.WaitGroup // side by side, so that a store can sync them at once
 	for i, b := range f.branches {
-		if !b.stands {
+		if !b.stands && !b.decided.waits {
 			begun.Go(func() { stored[i], failed[i] = d.options.Journal.Begin(ctx, b.turn) })
 		}
 	}
@@ -64,7 +72,7 @@ func (d *driver) beginAll(ctx context.Context, f *fan) error {
 	}
 	for i, b := range f.branches {
 		switch {
-		case b.stands:
+		case b.stands, b.decided.waits:
 		case stored[i].State == agentbus.TurnDone:
 			b.turn, b.stands = stored[i], true
 			d.account.turn(b.held).settle(b.turn.Cost)
@@ -145,7 +153,10 @@ func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
 	t.Ended = time.Now()
 	switch {
 	case f.met():
-		t.State, t.Reply = agentbus.TurnCancelled, agentbus.Reply{}
+		t.State, t.Reply, t.Withdraw = agentbus.TurnCancelled, agentbus.Reply{}, d.unneeded(b)
+	case asks(failure):
+		b.asked = failure
+		return
 	case failure != nil:
 		t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(agentbus.AsError(failure)), agentbus.Reply{}
 	default:
@@ -170,11 +181,10 @@ func (d *driver) finish(ctx context.Context, b *branch, next *agentbus.Turn, mor
 		kind = agentbus.EventTurnFailed
 	case agentbus.TurnCancelled:
 		kind = agentbus.EventTurnCancelled
-	case agentbus.TurnDone, agentbus.TurnPending:
+	case agentbus.TurnDone, agentbus.TurnPending, agentbus.TurnWaiting:
 	}
-	event := d.event(kind, t.ID, d.spoken(b.intent))
-	event.Hold = b.at + 1
-	events := append(d.events(event), more...)
+	b.hold = b.at + 1
+	events := append(d.events(d.told(kind, b.intent)...), more...)
 	if err := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, next, events...); err != nil {
 		return fmt.Errorf("finish turn %s: %w", t.ID, err)
 	}
