@@ -216,26 +216,6 @@ func (h *rehearsal) failure(at int, t *agentbus.Turn, o *outcome) error {
 	return e
 }
 
-// Interrupt tells what was decided of an interrupt before this drive, as the
-// event of the turn's next result tells; see Runs. One that the drive did not go
-// on from waits.
-func (h *rehearsal) Interrupt(_ context.Context, id agentbus.InterruptID) (agentbus.Interrupt, bool, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	i := agentbus.Interrupt{ID: id}
-	for at := h.next; at < h.end; at++ {
-		e := &h.record.Events[at]
-		var r struct {
-			Interrupt agentbus.InterruptID `json:"interrupt"`
-			agentbus.Resolution
-		}
-		if e.Type == agentbus.EventInterruptResolved && json.Unmarshal(e.Data, &r) == nil && r.Interrupt == id {
-			i.Resolution = &r.Resolution
-		}
-	}
-	return i, true, nil
-}
-
 // budget returns the budgets of a drive. What could be spent is no part of a
 // record, but where there was no more is: it is refused there again. The driver
 // computes what was spent itself, unless others had spent of it too.
