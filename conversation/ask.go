@@ -45,11 +45,15 @@ type decided struct {
 	resolved []agentbus.Interrupt // that were
 }
 
-// answer returns the resolution for the backend that asked; nil when that was
-// not the one that is called, but somebody below it.
+// answer returns the resolution for the backend that asked; when that was not the
+// one that is called, but somebody below it, no more than the decision; nil when
+// there is none.
 func (d *decided) answer() *agentbus.Resolution {
-	if !d.own || len(d.resolved) == 0 {
+	switch {
+	case len(d.resolved) == 0:
 		return nil
+	case !d.own:
+		return &agentbus.Resolution{Decision: d.resolved[0].Resolution.Decision}
 	}
 	return d.resolved[0].Answer()
 }
@@ -58,7 +62,7 @@ func (d *decided) answer() *agentbus.Resolution {
 // somebody below has asked is theirs to fail.
 func (d *decided) refused() error {
 	r := d.answer()
-	if r == nil || r.Decision == agentbus.DecisionGranted {
+	if r == nil || !d.own || r.Decision == agentbus.DecisionGranted {
 		return nil
 	}
 	message := "what it asked for was denied"

@@ -110,6 +110,7 @@ func (s *Server) Submit(ctx context.Context, st Start) (agentbus.RunID, error) {
 func (s *wiring) options(run agentbus.RunID) conversation.Options {
 	return conversation.Options{
 		Run: run, Payer: LocalPayer, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, MaxDepth: s.cfg.Limits.MaxDepth,
+		AskTimeout: s.cfg.Interrupts.Timeout,
 	}
 }
 
@@ -242,7 +243,7 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 		faults = append(faults, err)
 		part := conversation.Participant{
 			Name: agentbus.Speaker(p.Agent), Slug: p.Slug, Label: p.Label, Agent: p.Agent,
-			Backend: agentbus.Wrap(b, s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned)),
+			Backend: agentbus.Wrap(b, s.approvalOf(&def, i), s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned), calling),
 			Auth:    conversation.AuthMode(p.Auth),
 		}
 		if a := s.cfg.Agents[p.Agent]; a.MaxCostUSD != nil {
@@ -307,6 +308,7 @@ func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
 	}
 	return conversation.Backend(conversation.BackendConfig{
 		Conversation: c, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, Spec: stored, MaxDepth: s.cfg.Limits.MaxDepth,
+		AskTimeout: s.cfg.Interrupts.Timeout,
 		Payer: func(ctx context.Context) agentbus.Payer {
 			p, _ := gateway.InProcessOf(ctx) // the gateway has said who pays
 			return p.Payer

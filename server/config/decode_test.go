@@ -158,7 +158,7 @@ agents:
   a: {kind: builtin, builtin: echo, detach: off, idempotent: true}
   b: {kind: builtin, builtin: eliza, kagent: true}
 conversations:
-  c: {participants: [{agent: a, approval: x}, {agent: b}], approval: x}
+  c: {participants: [{agent: a}, {agent: b}]}
 `, source(nil))
 	var got []string
 	for _, w := range warnings {
@@ -170,7 +170,6 @@ conversations:
 	want := []string{
 		"chain.max_hops", "lineage", "resolver", "a2a", "tools", "escalation",
 		"agents.a.idempotent", "agents.b.kagent",
-		"conversations.c.participants[0].approval", "conversations.c.approval",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
