@@ -157,6 +157,7 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 // resumed returns how the conversation of a run was built, and sets in o who
 // pays for it.
 func (s *wiring) resumed(ctx context.Context, st *Start, o *conversation.Options) (sp spec, err error) {
+	s.expire(ctx) // what nobody decided in time is denied, also where no bus serves
 	e, found, err := s.store.Execution(ctx, agentbus.ExecutionID(st.Run))
 	if err != nil {
 		return sp, err
