@@ -41,6 +41,19 @@ func (s *Server) Resolve(ctx context.Context, id agentbus.InterruptID, r agentbu
 	return i, nil
 }
 
+// An inbox is what the runs of a bus wait for. Resolve is the Server's.
+type inbox struct{ *Server }
+
+// Interrupts returns interrupts in the order in which they were raised.
+func (b inbox) Interrupts(ctx context.Context, q agentbus.InterruptQuery) ([]agentbus.Interrupt, error) {
+	return b.store.Interrupts(ctx, q)
+}
+
+// Interrupt returns one of them.
+func (b inbox) Interrupt(ctx context.Context, id agentbus.InterruptID) (agentbus.Interrupt, bool, error) {
+	return b.store.Interrupt(ctx, id)
+}
+
 // fits refuses a resolution that does not answer what was asked.
 func fits(i *agentbus.Interrupt, r *agentbus.Resolution) error {
 	refuse := func(next, format string, args ...any) error {

@@ -78,6 +78,7 @@ func TestDefaultsWithoutAFile(t *testing.T) { // G3, P10, G14, G25, G31
 		Detach:       config.Detach{Max: 256, Timeout: 5 * time.Minute},
 		Ledger:       config.Ledger{OnMismatch: config.MismatchRefuse},
 		Workers:      config.Workers{Max: 1000, Lease: 30 * time.Second},
+		Interrupts:   config.Interrupts{Timeout: 24 * time.Hour, Most: 100_000},
 		Chain:        config.Chain{Cycles: config.CyclesDigest},
 		DrainTimeout: 30 * time.Second,
 		StrictHTTP:   true,
