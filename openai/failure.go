@@ -150,7 +150,7 @@ func (b *Backend) asked(c *agentbus.Call, code agentbus.Code, text string, said 
 	}
 	ask = agentbus.Ask{
 		Kind: cmp.Or(said.Kind, ask.Kind), Title: cmp.Or(b.quote(c, said.Title), text), Prompt: b.quote(c, said.Prompt), Timeout: max(0, said.Timeout),
-		Policy: said.Policy, Remote: said.Remote,
+		Policy: json.RawMessage(b.hide(c, string(said.Policy))), Remote: said.Remote,
 	}
 	for _, choice := range said.Choices[:min(len(said.Choices), maxChoices)] {
 		ask.Choices = append(ask.Choices, b.quote(c, choice))
@@ -169,20 +169,25 @@ func present(raw json.RawMessage) bool {
 // quote makes the agent's words fit to be said: one line, at most 2048 bytes,
 // without the credentials of the call (P19), without a mention.
 func (b *Backend) quote(c *agentbus.Call, s string) string {
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(b.hide(c, s), "?")), " ")
+	s = strings.ReplaceAll(s, "@", "(at)")
+	if len(s) > maxQuoted {
+		s = s[:maxQuoted]
+		for !utf8.ValidString(s) {
+			s = s[:len(s)-1]
+		}
+	}
+	return s
+}
+
+// hide takes the credentials of the call out of what an agent said (P19).
+func (b *Backend) hide(c *agentbus.Call, s string) string {
 	for _, secret := range [...]agentbus.Credential{c.Lineage.Auth, b.config.Key} {
 		token, _ := secret.Token()
 		for _, part := range [...]string{secret.Reveal(), token.Reveal()} { //nolint:forbidigo // to take it out (P19)
 			if part != "" {
 				s = strings.ReplaceAll(s, part, secret.String())
 			}
-		}
-	}
-	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
-	s = strings.ReplaceAll(s, "@", "(at)")
-	if len(s) > maxQuoted {
-		s = s[:maxQuoted]
-		for !utf8.ValidString(s) {
-			s = s[:len(s)-1]
 		}
 	}
 	return s
