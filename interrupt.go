@@ -165,7 +165,7 @@ func answerPart(state string, r *Resolution) json.RawMessage {
 
 // PolicyState returns the state of the policy part of a, by which its issuer
 // knows it again; "" when it has none. It is a secret of the issuer's.
-func (a *Ask) PolicyState() string {
+func (a Ask) PolicyState() string {
 	type part struct {
 		State string `json:"state"`
 	}

@@ -20,7 +20,8 @@ func TestAskShowsNoSecret(t *testing.T) {
 		Resume: json.RawMessage(`"s3cret"`),
 	}
 	for _, v := range []any{
-		ask, &ask, &agentbus.Error{Code: agentbus.CodePaymentRequired, Ask: &ask}, agentbus.Turn{Error: &agentbus.Error{Ask: &ask}, Interrupt: &agentbus.Interrupt{Ask: ask}},
+		ask, &ask, &agentbus.Error{Code: agentbus.CodePaymentRequired, Ask: &ask},
+		agentbus.Turn{Error: &agentbus.Error{Ask: &ask}, Interrupt: &agentbus.Interrupt{Ask: ask}},
 		agentbus.Interrupt{Ask: ask, Resolution: &agentbus.Resolution{Policy: ask.Policy, Resume: ask.Resume}},
 		agentbus.Halt{Wait: &agentbus.Wait{Asked: []agentbus.Turn{{Interrupt: &agentbus.Interrupt{Ask: ask}}}}},
 	} {

@@ -69,7 +69,7 @@ func (p *pay) ask(c *agentbus.Call) error {
 // state returns what a resolution must name: a nonce, until when it is good, and
 // the signature over both and the request.
 func (p *pay) state(c *agentbus.Call, nonce string, until time.Time) string {
-	head := binary.BigEndian.AppendUint64([]byte(nonce), uint64(max(0, until.Unix()))) //nolint:gosec // it is not negative
+	head := binary.BigEndian.AppendUint64([]byte(nonce), uint64(max(0, until.Unix())))
 	return base64.RawURLEncoding.EncodeToString(append(head, p.sign(c, head)...))
 }
 

@@ -186,7 +186,7 @@ func TestWaitingOverHTTP(t *testing.T) {
 	s := open(t, asking)
 	inner := httptest.NewServer(s.Handler())
 	defer inner.Close()
-	send := func() (*http.Response, string) {
+	send := func() (status int, replay, body string) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, inner.URL+"/v1/chat/completions", strings.NewReader(`{"model":"shop","messages":[{"role":"user","content":"hello"}]}`))
 		if err != nil {
 			t.Fatal(err)
@@ -199,26 +199,25 @@ func TestWaitingOverHTTP(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close() //nolint:errcheck // it was only read
-		body, err := io.ReadAll(resp.Body)
+		raw, err := io.ReadAll(resp.Body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return resp, string(body)
+		return resp.StatusCode, resp.Header.Get("X-Agentbus-Replay"), string(raw)
 	}
 	for range 2 {
-		resp, body := send()
+		status, _, body := send()
 		open := waiting(t, s)
-		if len(open) != 1 || resp.StatusCode != http.StatusPaymentRequired || !strings.Contains(body, string(open[0].ID)) || !strings.Contains(body, `"run_id":"run-1"`) || strings.Contains(body, open[0].Ask.PolicyState()) {
-			t.Fatalf("%d %s, %+v", resp.StatusCode, body, open)
+		if len(open) != 1 || status != http.StatusPaymentRequired || !strings.Contains(body, string(open[0].ID)) || !strings.Contains(body, `"run_id":"run-1"`) || strings.Contains(body, open[0].Ask.PolicyState()) {
+			t.Fatalf("%d %s, %+v", status, body, open)
 		}
 	}
 	if _, err := s.Resolve(t.Context(), waiting(t, s)[0].ID, grant); err != nil {
 		t.Fatal(err)
 	}
-	for _, replay := range []string{"", "hit"} {
-		resp, body := send()
-		if resp.StatusCode != http.StatusOK || !strings.Contains(body, "Paid. hello") || resp.Header.Get("X-Agentbus-Replay") != replay {
-			t.Errorf("%d %s", resp.StatusCode, body)
+	for _, want := range []string{"", "hit"} {
+		if status, replay, body := send(); status != http.StatusOK || !strings.Contains(body, "Paid. hello") || replay != want {
+			t.Errorf("%d %q %s", status, replay, body)
 		}
 	}
 	if b, err := s.Store().Balances(t.Context(), "user-123"); err != nil || b[0].Charged != 1_010_000 {

@@ -28,9 +28,9 @@ var interrupts = map[string]func(*place){
 	"AnyInterleavingOfDecisionsHasOneWinnerForEach": anyInterleavingOfDecisions,
 }
 
-// interruptOf returns what the n-th turn of e asks.
-func interruptOf(e agentbus.Execution, n int) agentbus.Interrupt {
-	t := turn(e, n)
+// interruptOf returns what the first turn of e asks.
+func interruptOf(e agentbus.Execution) agentbus.Interrupt {
+	t := turn(e, 0)
 	return agentbus.Interrupt{
 		ID: agentbus.InterruptOf(e.ID, t.ID, 1), Run: e.Run, Execution: e.ID, Root: e.ID, Turn: t.ID, Payer: e.Payer,
 		Path:   []agentbus.Speaker{"panel", "Zoë 🦊"},
@@ -56,12 +56,12 @@ func waiting(asked ...agentbus.Turn) agentbus.Halt {
 }
 
 // parked parks a run on what its first turn asks.
-func parked(t *testing.T, s Store, id agentbus.ExecutionID) (agentbus.Execution, agentbus.Interrupt) {
+func parked(t *testing.T, s Store, id agentbus.ExecutionID) agentbus.Interrupt {
 	t.Helper()
 	e := opened(t, s, id)
-	i := interruptOf(e, 0)
+	i := interruptOf(e)
 	ok(t, "halt", s.Halt(t.Context(), e.Lease, waiting(waits(begin(t, s, turn(e, 0)), i)), event(e, "asked")))
-	return e, i
+	return i
 }
 
 // event returns an event of e.
@@ -86,7 +86,7 @@ func granted(by string) agentbus.Resolution {
 
 func anInterruptIsStoredWithTheHaltOfItsRun(p *place) { // R22, I2
 	t := p.t
-	_, want := parked(t, p, "run_a")
+	want := parked(t, p, "run_a")
 	p.reopen()
 	same(t, "interrupt", interrupt(t, p, want.ID), want)
 	got := stored(t, p, "run_a")
@@ -106,7 +106,7 @@ func anInterruptIsStoredWithTheHaltOfItsRun(p *place) { // R22, I2
 
 func anInterruptIsDecidedOnce(p *place) { // R22, I6
 	t := p.t
-	_, i := parked(t, p, "run_a")
+	i := parked(t, p, "run_a")
 	want := granted("zoë")
 	got, err := p.Resolve(t.Context(), i.ID, want)
 	ok(t, "resolve", err)
@@ -123,8 +123,8 @@ func anInterruptIsDecidedOnce(p *place) { // R22, I6
 
 func racingResolversHaveOneWinner(p *place) { // R22, I6: two processes on one store
 	t := p.t
-	_, i := parked(t, p, "run_a")
-	var other Store = p.open(t, p.dir)
+	i := parked(t, p, "run_a")
+	other := p.open(t, p.dir)
 	defer func() { ok(t, "close", other.Close()) }()
 	var winners atomic.Int64
 	var by atomic.Value
@@ -146,7 +146,7 @@ func racingResolversHaveOneWinner(p *place) { // R22, I6: two processes on one s
 
 func aResolutionLetsTheRunGoOn(p *place) { // R19, R22
 	t := p.t
-	_, i := parked(t, p, "run_a")
+	i := parked(t, p, "run_a")
 	parked(t, p, "run_b")
 	_, err := p.Resolve(t.Context(), i.ID, granted("zoë"))
 	ok(t, "resolve", err)
@@ -159,7 +159,7 @@ func aResolutionLetsTheRunGoOn(p *place) { // R19, R22
 
 func aResolutionBeforeTheHaltIsNotMissed(p *place) { // R22: the run around a nested one parks after it
 	t := p.t
-	_, i := parked(t, p, "run_a")
+	i := parked(t, p, "run_a")
 	outer := opened(t, p, "run_b")
 	tn := waits(begin(t, p, turn(outer, 0)), i)
 	tn.Interrupt = nil
@@ -175,7 +175,7 @@ func aRunThatServesACallWaitsForItsCaller(p *place) { // R22
 	e := execution("run_a")
 	e.ID, e.Parent = "run_nested", "run_a.t0.root"
 	e = claimed(t, p, e, agentbus.Claim{Owner: "host:1", TTL: time.Hour})
-	i := interruptOf(e, 0)
+	i := interruptOf(e)
 	ok(t, "halt", p.Halt(t.Context(), e.Lease, waiting(waits(begin(t, p, turn(e, 0)), i))))
 	_, err := p.Resolve(t.Context(), i.ID, granted("zoë"))
 	ok(t, "resolve", err)
@@ -184,8 +184,8 @@ func aRunThatServesACallWaitsForItsCaller(p *place) { // R22
 
 func anInterruptExpiresAsDenied(p *place) { // R22
 	t := p.t
-	_, a := parked(t, p, "run_a")
-	_, b := parked(t, p, "run_b")
+	a := parked(t, p, "run_a")
+	b := parked(t, p, "run_b")
 	n, err := p.ExpireInterrupts(t.Context(), began.Add(time.Hour-time.Second), 9)
 	ok(t, "expire", err)
 	same(t, "expired too early", n, 0)
@@ -203,7 +203,7 @@ func anInterruptExpiresAsDenied(p *place) { // R22
 
 func aWaitingTurnKeepsWhatItAsks(p *place) { // R22: who crashes in the turn finds what was decided
 	t := p.t
-	_, i := parked(t, p, "run_a")
+	i := parked(t, p, "run_a")
 	for range 2 {
 		e := opened(t, p, "run_a")
 		tn := turn(e, 0)
@@ -225,7 +225,7 @@ func aWaitingTurnKeepsWhatItAsks(p *place) { // R22: who crashes in the turn fin
 
 func aCancelledTurnWithdrawsWhatItAsked(p *place) { // R21
 	t := p.t
-	_, i := parked(t, p, "run_a")
+	i := parked(t, p, "run_a")
 	e := opened(t, p, "run_a")
 	tn := begin(t, p, turn(e, 0))
 	tn.State, tn.Error, tn.Ended, tn.Withdraw = agentbus.TurnCancelled, nil, began, []agentbus.InterruptID{i.ID, "int_x"}
@@ -237,8 +237,8 @@ func aCancelledTurnWithdrawsWhatItAsked(p *place) { // R21
 
 func aStopWithdrawsTheInterruptsOfTheRun(p *place) { // G14, R22
 	t := p.t
-	_, a := parked(t, p, "run_a")
-	_, b := parked(t, p, "run_b")
+	a := parked(t, p, "run_a")
+	b := parked(t, p, "run_b")
 	ok(t, "stop", p.StopRun(t.Context(), "run_a", "ops", began))
 	same(t, "withdrawn", interrupt(t, p, a.ID).Resolution.Decision, agentbus.DecisionWithdrawn)
 	left := interrupt(t, p, b.ID)
@@ -249,7 +249,7 @@ func interruptsAreListed(p *place) { // R22
 	t := p.t
 	var ids []agentbus.InterruptID
 	for n := range 5 {
-		_, i := parked(t, p, agentbus.ExecutionID(fmt.Sprintf("run_%d", 9-n)))
+		i := parked(t, p, agentbus.ExecutionID(fmt.Sprintf("run_%d", 9-n)))
 		ids = append(ids, i.ID)
 	}
 	_, err := p.Resolve(t.Context(), ids[1], granted("zoë"))
@@ -279,7 +279,7 @@ func interruptsAreListed(p *place) { // R22
 func whoLostTheLeaseRaisesNothing(p *place) { // R17
 	t := p.t
 	e := opened(t, p, "run_a")
-	i := interruptOf(e, 0)
+	i := interruptOf(e)
 	asked := waits(begin(t, p, turn(e, 0)), i)
 	claimed(t, p, execution("run_a"), agentbus.Claim{Owner: "host:2", TTL: time.Hour, TakeOver: e.Lease.Epoch})
 	refused(t, "halt", p.Halt(t.Context(), e.Lease, waiting(asked)), agentbus.CodeLeaseLost)
@@ -302,7 +302,7 @@ func anyInterleavingOfDecisions(p *place) {
 			e := execution(agentbus.ExecutionID(fmt.Sprintf("run_m%d_%d", round, n)))
 			e.Payer = payer
 			e = claimed(p.t, p, e, agentbus.Claim{Owner: "host:1", TTL: time.Hour})
-			i := interruptOf(e, 0)
+			i := interruptOf(e)
 			i.Expires = began.Add(time.Duration(n+1) * time.Second)
 			ok(p.t, "halt", p.Halt(p.t.Context(), e.Lease, waiting(waits(begin(p.t, p, turn(e, 0)), i))))
 			all, want[i.ID] = append(all, i), ""
