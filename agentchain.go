@@ -23,7 +23,7 @@ type AgentChain struct {
 func (c AgentChain) Bound(local int) (AgentChain, error) {
 	c.MaxHops = min(c.MaxHops, local)
 	if c.Hop > c.MaxHops {
-		return AgentChain{}, chainFinal(c)
+		return AgentChain{}, errChainFinal(c)
 	}
 	c.Final = c.Final || c.Hop >= c.MaxHops
 	return c, nil
@@ -33,12 +33,36 @@ func (c AgentChain) Bound(local int) (AgentChain, error) {
 // final hop it fails with CodeChainFinal, before any I/O (C8).
 func (c AgentChain) Next() (AgentChain, error) {
 	if c.Final || c.Hop >= c.MaxHops {
-		return AgentChain{}, chainFinal(c)
+		return AgentChain{}, errChainFinal(c)
 	}
 	return AgentChain{Hop: c.Hop + 1, MaxHops: c.MaxHops, Final: c.Hop+1 >= c.MaxHops}, nil
 }
 
-func chainFinal(c AgentChain) *Error {
+// RootChain returns the chain that a dispatcher's own calls begin from, with at most
+// that many hops: [AgentChain.Next] of it is hop 1 (C7). With 0 it calls nobody.
+func RootChain(hops int) AgentChain {
+	hops = min(max(hops, 0), MaxChainHops)
+	return AgentChain{MaxHops: hops, Final: hops == 0}
+}
+
+// After refuses, with CodeInvalidLineage, a chain that claims to be no further
+// than the call that it was made inside of allows (C11), and returns c within
+// that one's maximum. A final hop calls nobody: CodeChainFinal.
+func (c AgentChain) After(parent AgentChain) (AgentChain, error) {
+	next, err := parent.Next()
+	if err != nil {
+		return AgentChain{}, err
+	}
+	if c.Hop < next.Hop {
+		return AgentChain{}, &Error{
+			Code: CodeInvalidLineage, Message: "the hop of this call's agent chain is not beyond that of the turn it is made inside of",
+			Explain: &Explain{Rule: "C11", Observed: c.Hop, Limit: next.Hop, Next: "send the hop of the call that is being served, plus one"},
+		}
+	}
+	return c.Bound(next.MaxHops)
+}
+
+func errChainFinal(c AgentChain) *Error {
 	return &Error{
 		Code: CodeChainFinal, Message: fmt.Sprintf("the chain of agents ends at hop %d: no other agent is called", c.MaxHops),
 		Explain: &Explain{Rule: "C8", Observed: c.Hop, Limit: c.MaxHops, Next: "answer with what is known, without another agent"},

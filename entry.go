@@ -23,7 +23,7 @@ type Entry struct {
 	Kind     EntryKind `json:"kind"`
 	Call     int64     `json:"call"` // CallRecord.ID
 	Attempt  int       `json:"attempt"`
-	Key      Digest    `json:"-"` // of the call: one key has at most one charge (I1)
+	Key      Digest    `json:"key"` // of the call: one key has at most one charge (I1)
 	Agent    string    `json:"agent"`
 	Run      RunID     `json:"run"`
 	Turn     TurnID    `json:"turn"`

@@ -46,6 +46,8 @@ type CallRecord struct {
 	Owner     string    `json:"owner,omitempty"`           // the process that executes it
 	Began     time.Time `json:"began"`
 	Ended     time.Time `json:"ended,omitzero"`
+
+	Chain *AgentChain `json:"chain,omitempty"` // its place in the chain of agents; nil: it is part of none
 }
 
 // A Reservation asks the ledger for the right to execute a call.

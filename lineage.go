@@ -20,6 +20,7 @@ const (
 	HeaderPath                   = "x-agentbus-path"           // tells nested turns apart (P8)
 	HeaderRootContext            = "x-kagent-root-context-id"
 	HeaderParentContext          = "x-kagent-parent-context-id"
+	HeaderHop                    = "x-agentbus-hop" // a signed hop (C16)
 	HeaderTraceParent            = "traceparent"
 	HeaderTraceState             = "tracestate"
 )
@@ -33,6 +34,8 @@ const (
 	maxDepth = 999_999_999
 	// maxContextID is the longest conversation context id in bytes (K5).
 	maxContextID = 256
+	// maxHopToken is the longest signed hop in bytes.
+	maxHopToken = 8 << 10
 	// maxCredential is the longest forwarded credential in bytes.
 	maxCredential = 16 << 10
 )
@@ -63,6 +66,11 @@ type Lineage struct {
 	// Auth is the origin's credential (P19). It is never ours.
 	Auth Credential
 
+	// Hop is the signed hop that came with the call, or goes with it, a compact
+	// JWS (C16); "": there is none. Nothing is decided by it before it is verified,
+	// and it is for its next receiver only: Forward and Next leave it out.
+	Hop string
+
 	// Chain is the chain of agents that the call is part of, as its agent is
 	// told; nil: a call of a user. It travels in A2A messages, not in headers
 	// (C4).
@@ -81,6 +89,7 @@ const (
 	fPath
 	fRoot
 	fParentContext
+	fHop
 	fTraceParent
 	fTraceState
 	fields
@@ -89,7 +98,7 @@ const (
 var headerNames = [fields]string{
 	HeaderForwardedAuthorization, HeaderForwardedDepth, HeaderRunID, HeaderTurnID, HeaderParentTurnID,
 	HeaderSpeaker, HeaderProtocolVersion, HeaderPath, HeaderRootContext, HeaderParentContext,
-	HeaderTraceParent, HeaderTraceState,
+	HeaderHop, HeaderTraceParent, HeaderTraceState,
 }
 
 // field returns which protocol header name is, in any case, and whether it is
@@ -172,6 +181,7 @@ func ParseLineage(h http.Header) (Lineage, error) {
 	}
 	l.Run, l.Turn, l.Parent = RunID(value(v[fRun])), TurnID(value(v[fTurn])), TurnID(value(v[fParent]))
 	l.RootContext, l.ParentContext, l.Path = value(v[fRoot]), value(v[fParentContext]), value(v[fPath])
+	l.Hop = value(v[fHop])
 	if !validTraceParent(l.TraceParent) {
 		l.TraceParent, l.TraceState = "", ""
 	}
@@ -242,15 +252,15 @@ func checkIDs(v [fields]*string) error {
 		}
 	}
 	for _, f := range [...]int{fRoot, fParentContext} {
-		if s := value(v[f]); s != "" && (len(s) > maxContextID || !validID(s)) {
+		if s := value(v[f]); s != "" && !validContext(s) {
 			return invalidLineage("K5", headerNames[f]+" is not a context id", "send at most 256 visible ASCII characters, or leave the header out")
 		}
 	}
 	if s := value(v[fPath]); s != "" && !validPath(s) {
 		return invalidLineage("P8", HeaderPath+" is not a path", "forward the header as it came: 16 lower-case hex digits")
 	}
-	if len(value(v[fSpeaker])) > maxID || len(value(v[fAuth])) > maxCredential {
-		return invalidLineage("P4", "a lineage header is too long", "send a speaker of at most 512 bytes and a credential of at most 16 KiB")
+	if len(value(v[fSpeaker])) > maxID || len(value(v[fAuth])) > maxCredential || len(value(v[fHop])) > maxHopToken {
+		return invalidLineage("P4", "a lineage header is too long", "send a speaker of at most 512 bytes and a credential of at most 16 KiB, a signed hop of at most 8 KiB")
 	}
 	if v[fRun] == nil && (v[fTurn] != nil || v[fParent] != nil) {
 		return invalidLineage("P7", "a turn was sent without its run", "send "+HeaderRunID+" too, or no lineage at all")
@@ -336,6 +346,7 @@ func (l Lineage) CheckDepth(limit int) error {
 // one higher, all else is unchanged. It is what gateways and routers send.
 func (l Lineage) Forward() Lineage {
 	l.Depth = min(max(l.Depth, 0), maxDepth-1) + 1
+	l.Hop = ""
 	return l
 }
 
@@ -384,6 +395,7 @@ func (l Lineage) SetHeaders(h http.Header) {
 		{"X-Agentbus-Path", l.Path},
 		{"X-Kagent-Root-Context-Id", l.RootContext},
 		{"X-Kagent-Parent-Context-Id", l.ParentContext},
+		{"X-Agentbus-Hop", l.Hop},
 		{"Traceparent", l.TraceParent},
 		{"Tracestate", l.TraceState},
 	} {

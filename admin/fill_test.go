@@ -50,8 +50,9 @@ func (b *bus) fill() {
 	b.must(err)
 	for i := range 3 {
 		key := agentbus.TurnKey{Payer: "alice", Agent: "critic", Run: "run_a", ID: e.Run.Turn(i, "critic")}
-		turn, err := b.store.Begin(ctx, agentbus.Turn{TurnKey: key, Execution: e.ID, Index: i, Speaker: "critic", Epoch: e.Lease.Epoch, State: agentbus.TurnPending, Attempts: 1, Began: began})
+		begun, err := b.store.Begin(ctx, []agentbus.Turn{{TurnKey: key, Execution: e.ID, Index: i, Speaker: "critic", Epoch: e.Lease.Epoch, State: agentbus.TurnPending, Attempts: 1, Began: began}})
 		b.must(err)
+		turn := begun[0]
 		turn.State, turn.Cost, turn.Ended = agentbus.TurnDone, 5, began.Add(time.Second)
 		turn.Reply = agentbus.Reply{Text: "yes", ToolCalls: []agentbus.ToolCall{{ID: "1", Name: "f", Arguments: "{}"}}, Model: "m", Finish: "stop"}
 		if i == 2 {

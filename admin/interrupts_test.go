@@ -19,8 +19,9 @@ func (b *bus) park(run agentbus.RunID, payer agentbus.Payer) agentbus.InterruptI
 	ctx := b.t.Context()
 	e, err := b.store.Open(ctx, agentbus.Execution{ID: agentbus.ExecutionID(run), Run: run, Conversation: "review", Payer: payer, Began: began}, agentbus.Claim{Owner: "host/1/2", TTL: time.Hour})
 	b.must(err)
-	turn, err := b.store.Begin(ctx, agentbus.Turn{TurnKey: agentbus.TurnKey{Payer: payer, Agent: "shop", Run: run, ID: run.Turn(0, "shop")}, Execution: e.ID, Speaker: "shop", Epoch: e.Lease.Epoch, State: agentbus.TurnPending, Attempts: 1, Began: began})
+	turns, err := b.store.Begin(ctx, []agentbus.Turn{{TurnKey: agentbus.TurnKey{Payer: payer, Agent: "shop", Run: run, ID: run.Turn(0, "shop")}, Execution: e.ID, Speaker: "shop", Epoch: e.Lease.Epoch, State: agentbus.TurnPending, Attempts: 1, Began: began}})
 	b.must(err)
+	turn := turns[0]
 	i := agentbus.Interrupt{
 		ID: agentbus.InterruptOf(e.ID, turn.ID, 1), Run: run, Execution: e.ID, Root: e.ID, Turn: turn.ID, Payer: payer, Path: []agentbus.Speaker{"panel", "shop"},
 		Ask: agentbus.Ask{

@@ -103,7 +103,7 @@ func TestReaderStops(t *testing.T) {
 			m := newRecorder()
 			c := talk(2, "a", a.says("x"), "b", a.says("y"))
 			o := conversation.Options{Run: "r", Journal: m, Runs: m}
-			for e, err := range conversation.Stream(t.Context(), c, o) {
+			for e, err := range streamed(t.Context(), c, o) {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -177,22 +177,27 @@ func tooLarge(failure error) error {
 	}
 }
 
-// told returns the event of a turn's result, behind those of what was decided
-// for it: in one transaction, so that each decision is told once.
-func (d *driver) told(kind string, now *intent) (events []agentbus.Event) {
+// told returns the event of a turn's result.
+func (d *driver) told(kind string, now *intent) agentbus.Event {
+	e := d.event(kind, now.turn.ID, d.spoken(now))
+	e.Hold = now.hold
+	return e
+}
+
+// tellDecisions has the events of what was decided for a turn that waited written
+// with its next intent: in one transaction, so that each is told once.
+func (d *driver) tellDecisions(now *intent) {
 	type resolved struct {
 		Interrupt agentbus.InterruptID `json:"interrupt"`
 		Decision  agentbus.Decision    `json:"decision"`
 		By        string               `json:"by,omitempty"`
 	}
+	if d.carried[now.turn.Index].State != agentbus.TurnWaiting {
+		return
+	}
 	for _, i := range now.decided.resolved {
-		events = append(events, d.event(agentbus.EventInterruptResolved, now.turn.ID, resolved{i.ID, i.Resolution.Decision, i.Resolution.By}))
+		d.unwritten = append(d.unwritten, d.event(agentbus.EventInterruptResolved, now.turn.ID, resolved{i.ID, i.Resolution.Decision, i.Resolution.By}))
 	}
-	events = append(events, d.event(kind, now.turn.ID, d.spoken(now)))
-	for i := range events {
-		events[i].Hold = now.hold
-	}
-	return events
 }
 
 // asking is what the event of a turn that waits tells of what it asks, none of
@@ -219,8 +224,8 @@ func (d *driver) tooMany(ctx context.Context, h *agentbus.Halt, refused error) e
 	for _, now := range asking {
 		t := &now.turn
 		t.State, t.Error, t.Interrupt = agentbus.TurnFailed, recordable(agentbus.AsError(refused)), nil
-		if err := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, nil, d.events(d.told(agentbus.EventTurnFailed, now)...)...); err != nil {
-			return fmt.Errorf("finish turn %s: %w", t.ID, err)
+		if err := d.finishTurn(ctx, t, nil, d.told(agentbus.EventTurnFailed, now)); err != nil {
+			return err
 		}
 		d.emit(Event{Type: agentbus.EventTurnFailed, Turn: t, Branch: now.hold > 0})
 	}
@@ -262,8 +267,8 @@ func (d *driver) withdraw(ctx context.Context, f *fan, waiting []*branch) error 
 	for i, b := range waiting {
 		t := &b.turn
 		if b.asked == nil {
-			if _, err := d.options.Journal.Begin(context.WithoutCancel(ctx), *t); err != nil {
-				return fmt.Errorf("begin turn %s: %w", t.ID, err)
+			if _, err := d.beginTurns(ctx, *t); err != nil {
+				return err
 			}
 		}
 		t.State, t.Reply, t.Ended, t.Withdraw = agentbus.TurnCancelled, agentbus.Reply{}, time.Now(), d.unneeded(b)

@@ -28,8 +28,11 @@ type BackendConfig struct {
 	Payer func(context.Context) agentbus.Payer
 	// MaxDepth is the depth at which a call is refused (P10); 0 is
 	// agentbus.DefaultMaxDepth.
-	MaxDepth   int
-	AskTimeout time.Duration // see Options
+	MaxDepth int
+	// MaxHops and NoLegacyParent are as in Options.
+	MaxHops        int
+	NoLegacyParent bool
+	AskTimeout     time.Duration // see Options
 }
 
 // Backend makes a conversation answer calls (R7). The messages of the call,
@@ -55,7 +58,8 @@ func (n nested) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 	return func(yield func(agentbus.Chunk, error) bool) {
 		o := Options{
 			Seed: seed(c), Lineage: c.Lineage, Journal: n.config.Journal, Runs: n.config.Runs, Owner: n.config.Owner, TTL: n.config.TTL,
-			Spec: n.config.Spec, MaxDepth: n.config.MaxDepth, AskTimeout: n.config.AskTimeout,
+			Spec: n.config.Spec, MaxDepth: n.config.MaxDepth, MaxHops: n.config.MaxHops, NoLegacyParent: n.config.NoLegacyParent,
+			AskTimeout: n.config.AskTimeout,
 		}
 		if n.config.Payer != nil {
 			o.Payer = n.config.Payer(ctx)

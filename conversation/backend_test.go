@@ -78,7 +78,7 @@ func TestNestedDepthLimit(t *testing.T) {
 	if err != nil || r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Error.Code != agentbus.CodeDepthExceeded || len(a.calls) > 0 {
 		t.Errorf("%+v, %v after %v", r.Halt, err, a.calls)
 	}
-	r, err = ran(t.Context(), talk(1, "a", deep, "b", a.says("y")), conversation.Options{Run: "r", MaxDepth: 5})
+	r, err = ran(t.Context(), talk(1, "a", deep, "b", a.says("y")), conversation.Options{Run: "r", MaxDepth: 5, MaxHops: 5})
 	if err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || a.calls[0].Headers[agentbus.HeaderForwardedDepth] != "5" {
 		t.Errorf("limit 5: %+v, %v after %v", r.Halt, err, a.calls)
 	}

@@ -106,7 +106,7 @@ func TestSharedBudgetIsNeverPassed(t *testing.T) {
 				c = outer
 			}
 			wg.Go(func() {
-				for e, err := range conversation.Stream(context.Background(), c, conversation.Options{Budget: b}) {
+				for e, err := range streamed(context.Background(), c, conversation.Options{Budget: b}) {
 					if err != nil {
 						rt.Error(err)
 						return

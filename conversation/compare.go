@@ -146,30 +146,6 @@ func describe(e *agentbus.Event) string {
 	return s
 }
 
-// lacksIntent reports whether the record has an intent that no drive with
-// events wrote.
-func (h *rehearsal) lacksIntent() bool {
-	if h.diverged != nil {
-		return false
-	}
-	made := h.made()
-	for i, t := range h.turns {
-		if t.State == agentbus.TurnPending && made[i].State != agentbus.TurnPending {
-			return true
-		}
-	}
-	return false
-}
-
-// begunAgain reports whether the next event tells of a drive that wrote none
-// before it: a run starts rather than resumes, and its first turn had failed,
-// only if that was begun again meanwhile.
-func (h *rehearsal) begunAgain() bool {
-	is := &h.runs[h.record.Execution.ID].execution
-	first, known := h.made()[is.First]
-	return h.diverged == nil && h.record.Events[h.next].Type == agentbus.EventStarted && is.Halt == nil && known && first.State == agentbus.TurnFailed
-}
-
 // made returns the turns that were made again, by index.
 func (h *rehearsal) made() map[int]agentbus.Turn {
 	h.memory.mu.Lock()
@@ -182,9 +158,6 @@ func (h *rehearsal) made() map[int]agentbus.Turn {
 	}
 	return made
 }
-
-// reopen lets an execution be driven once more, however it was left.
-func (h *rehearsal) reopen() { h.runs[h.record.Execution.ID].execution.State = agentbus.RunPaused }
 
 // compareTurns compares the turns as they stand at the end.
 func (h *rehearsal) compareTurns() {
@@ -209,8 +182,8 @@ func (h *rehearsal) compareTurns() {
 }
 
 // compareHalt compares how an execution that is not running was left.
-func (h *rehearsal) compareHalt(is *agentbus.Execution) {
-	was := &h.record.Execution
+func (h *rehearsal) compareHalt() {
+	was, is := &h.record.Execution, &h.runs[h.record.Execution.ID].execution
 	if h.diverged != nil || was.State != agentbus.RunPaused && was.State != agentbus.RunDone {
 		return
 	}

@@ -56,7 +56,7 @@ const (
 
 // A Participant is a named peer and how to reach it.
 type Participant struct {
-	// Name is the speaker. Required.
+	// Name is the speaker, and nobody else's: plans go by it. Required.
 	Name agentbus.Speaker
 	// Slug stands for the name in turn ids, and on the wire when the name cannot
 	// be sent (P18); "" is the name's own. Needed when two names share one (P15).
@@ -173,6 +173,10 @@ func (c *Conversation) participantFaults(i int) (faults []error) {
 	for j := range i {
 		if q := &c.Participants[j]; q.slug() == p.slug() && strings.TrimSpace(string(q.Name)) != "" {
 			fault("name", "%q and %q are both %q in turn ids; give one of them a slug: of its own", q.Name, p.Name, p.slug())
+			break
+		}
+		if q := &c.Participants[j]; q.Name == p.Name {
+			fault("name", "%q takes part twice, and plans go by names; give one of them another name, with the same agent", p.Name)
 			break
 		}
 	}

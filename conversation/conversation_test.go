@@ -83,6 +83,18 @@ func TestValidateNamesEveryFault(t *testing.T) {
 	}
 }
 
+// R1: plans go by names, so two of one name cannot be told apart, whatever their
+// slugs.
+func TestOneNameTwice(t *testing.T) {
+	t.Parallel()
+	var a agents
+	c := talk(2, "a", a.says("x"), "a", a.says("y"))
+	c.Participants[1].Slug = "b"
+	if err := c.Validate(); err == nil || err.Error() != `participants[1].name: "a" takes part twice, and plans go by names; give one of them another name, with the same agent` {
+		t.Errorf("got %v", err)
+	}
+}
+
 // P14, P15, P18: a slug of one's own stands in turn ids, and on the wire when
 // the name cannot; a label is what the others see.
 func TestSlugAndLabel(t *testing.T) {

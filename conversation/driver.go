@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 )
 
 // driver is one loop over one execution. It belongs to one goroutine.
@@ -106,6 +107,7 @@ func (d *driver) run(ctx context.Context) error {
 		return nil
 	}
 	stop := d.keepLease(ctx, cancel)
+	defer stop() // also when the reader of the events panics
 	halt, err := d.drive(ctx, cancel)
 	stop()
 	if errors.Is(err, ErrLeave) {
@@ -178,7 +180,7 @@ func (d *driver) begun() {
 		Turns        int                `json:"turns,omitempty"`
 	}
 	e := Event{Type: agentbus.EventStarted}
-	if len(d.turns) > 0 || d.execution.Halt != nil || d.tried() {
+	if len(d.turns)+len(d.carried) > 0 || d.execution.Halt != nil { // a driver before this one has said that it started
 		e.Type, e.Turns = agentbus.EventResumed, slices.Clip(d.turns)
 	}
 	data := started{Conversation: d.conversation.Name, Turns: len(d.turns)}
@@ -187,16 +189,6 @@ func (d *driver) begun() {
 	}
 	d.unwritten = append(d.unwritten, d.event(e.Type, "", data))
 	d.emit(e)
-}
-
-// tried reports whether a turn was ended before that is not behind us.
-func (d *driver) tried() bool {
-	for _, t := range d.carried {
-		if t.State != agentbus.TurnPending {
-			return true
-		}
-	}
-	return false
 }
 
 // emit tells the reader, while there is one.
@@ -251,8 +243,9 @@ func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	h.Failed = d.conversation.OnHalt == OnHaltFail && !h.Kind.Final() && h.Kind != agentbus.HaltAbort && h.Kind != agentbus.HaltWaiting
 	var told []agentbus.Event
 	for _, now := range d.asking {
-		told = append(told, d.told(agentbus.EventInterruptRequested, now)...)
+		told = append(told, d.told(agentbus.EventInterruptRequested, now))
 	}
+	faults.At(faults.HaltBefore)
 	err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, append(append(slices.Clip(d.unwritten), told...), d.event(agentbus.EventHalted, "", h))...)
 	if len(d.asking) > 0 && agentbus.CodeOf(err) == agentbus.CodeOverloaded {
 		return d.tooMany(ctx, &h, err)
@@ -260,6 +253,7 @@ func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	if err != nil {
 		return fmt.Errorf("halt run %s: %w", d.execution.ID, err)
 	}
+	faults.At(faults.HaltAfter)
 	for _, now := range d.asking {
 		d.emit(Event{Type: agentbus.EventInterruptRequested, Turn: &now.turn, Branch: now.hold > 0})
 	}

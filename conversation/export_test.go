@@ -8,15 +8,20 @@ type Memory = memory
 // NewMemory returns an empty one.
 func NewMemory() *Memory { return newMemory() }
 
-// Execution returns an execution as it stands.
-func (m *memory) Execution(id agentbus.ExecutionID) (agentbus.Execution, bool) {
+// Executions returns all executions as they stand.
+func (m *memory) Executions() (all []agentbus.Execution) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.runs[id]
-	if r == nil {
-		return agentbus.Execution{}, false
+	for _, r := range m.runs {
+		all = append(all, r.execution)
 	}
-	return r.execution, true
+	return all
+}
+
+// Answering returns the conversation that a backend is.
+func Answering(b agentbus.Backend) (Conversation, bool) {
+	n, ok := b.(nested)
+	return n.config.Conversation, ok
 }
 
 // Resolve decides an interrupt, as a store does.

@@ -33,12 +33,12 @@ func TestResumeAsksTheRestOnly(t *testing.T) {
 				late := oneAfterAnother(a.streams(reset), a.after(2*second, "C", nil))
 				c := fans(join, "a", a.after(second, "A", nil), "b", b, "c", late, "synth", a.says("S"))
 				o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
-				r, err := conversation.Run(t.Context(), c, o)
+				r, err := ran(t.Context(), c, o)
 				if err != nil || r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Participant != "b" || r.Spent != 10_007 || len(a.calls) != 3 {
 					t.Fatalf("%+v, %v", r, err)
 				}
 				a.calls = nil
-				r, err = conversation.Run(t.Context(), c, o)
+				r, err = ran(t.Context(), c, o)
 				if err != nil || outcomes(r.Turns) != want || r.Turns[1].Attempts != 2 || r.Turns[1].Cost != 10_007 {
 					t.Errorf("%v: %s", err, outcomes(r.Turns))
 				}
@@ -47,7 +47,7 @@ func TestResumeAsksTheRestOnly(t *testing.T) {
 					t.Errorf("asked again (-want +got)\n%s", diff)
 				}
 				before := len(a.calls)
-				again, err := conversation.Run(t.Context(), c, o)
+				again, err := ran(t.Context(), c, o)
 				if err != nil || outcomes(again.Turns) != want || again.Reply != r.Reply || len(a.calls) != before {
 					t.Errorf("again: %v: %s", err, outcomes(again.Turns))
 				}
@@ -63,10 +63,10 @@ func TestBestEffortNeedsOne(t *testing.T) {
 	m := newRecorder()
 	c := fans(conversation.JoinBestEffort, "a", oneAfterAnother(a.streams(reset), a.says("A")), "b", a.streams(reset))
 	o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
-	if r, err := conversation.Run(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Participant != "a" {
+	if r, err := ran(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Participant != "a" {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if r, err := conversation.Run(t.Context(), c, o); err != nil || outcomes(r.Turns) != "0 a done A|1 b failed agent_unavailable" || len(a.calls) != 4 {
+	if r, err := ran(t.Context(), c, o); err != nil || outcomes(r.Turns) != "0 a done A|1 b failed agent_unavailable" || len(a.calls) != 4 {
 		t.Errorf("%v: %s after %v", err, outcomes(r.Turns), a.turns())
 	}
 }
@@ -91,7 +91,7 @@ func TestFanOutFromAnyCut(t *testing.T) {
 			return fans(join, append(all, "synth", g.agent(t))...)
 		}
 		whole := newGateway()
-		want, err := conversation.Run(context.Background(), build(whole), conversation.Options{Run: "r", Seed: "s"})
+		want, err := ran(context.Background(), build(whole), conversation.Options{Run: "r", Seed: "s"})
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -101,13 +101,13 @@ func TestFanOutFromAnyCut(t *testing.T) {
 		for _, at := range rapid.SliceOfN(rapid.IntRange(1, 2*width+3), 0, 4).Draw(rt, "cuts") {
 			j := &crashing{recorder: m, at: at, after: rapid.Bool().Draw(rt, "after")}
 			o.Journal, o.Runs = j, j
-			_, _ = conversation.Run(context.Background(), c, o)
+			_, _ = ran(context.Background(), c, o)
 			for _, id := range j.done {
 				g.closed[id] = true
 			}
 		}
 		o.Journal, o.Runs = m, m
-		got, err := conversation.Run(context.Background(), c, o)
+		got, err := ran(context.Background(), c, o)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestBeginFindsABranchDone(t *testing.T) {
 	c := fans("", "a", a.says("A"), "b", oneAfterAnother(a.streams(reset), a.says("B")))
 	o := conversation.Options{Run: "r", Seed: "s", Owner: "one", Journal: m, Runs: m}
 	for range 2 {
-		if _, err := conversation.Run(t.Context(), c, o); err != nil {
+		if _, err := ran(t.Context(), c, o); err != nil {
 			t.Fatal(err)
 		}
 		o.Journal = &forgetful{recorder: m}
@@ -138,10 +138,10 @@ func TestBeginFindsABranchDone(t *testing.T) {
 // A store that fails ends a fan-out with its error, and nobody speaks on.
 func TestJournalFailsInAFanOut(t *testing.T) {
 	t.Parallel()
-	for at := range 5 {
+	for at := range 4 { // Begin, two Finish, Halt
 		var a agents
 		j := &crashing{recorder: newRecorder(), at: at + 1}
-		_, err := conversation.Run(t.Context(), fans("", "a", a.says("A"), "b", a.says("B")), conversation.Options{Run: "r", Journal: j, Runs: j})
+		_, err := ran(t.Context(), fans("", "a", a.says("A"), "b", a.says("B")), conversation.Options{Run: "r", Journal: j, Runs: j})
 		if !errors.Is(err, errCrash) {
 			t.Errorf("write %d: %v", at+1, err)
 		}
@@ -157,14 +157,14 @@ func TestResumeWithAnotherJoin(t *testing.T) {
 	build := func(join conversation.Join) conversation.Conversation {
 		return fans(join, "a", a.says("A"), "b", a.streams(reset))
 	}
-	if _, err := conversation.Run(t.Context(), build(""), o); err != nil {
+	if _, err := ran(t.Context(), build(""), o); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conversation.Run(t.Context(), build(conversation.JoinAny), o); agentbus.CodeOf(err) != agentbus.CodeRunConflict {
+	if _, err := ran(t.Context(), build(conversation.JoinAny), o); agentbus.CodeOf(err) != agentbus.CodeRunConflict {
 		t.Errorf("got %v", err)
 	}
 	o.Force = true
-	if r, err := conversation.Run(t.Context(), build(conversation.JoinAny), o); err != nil || outcomes(r.Turns) != "0 a done A|1 b cancelled" {
+	if r, err := ran(t.Context(), build(conversation.JoinAny), o); err != nil || outcomes(r.Turns) != "0 a done A|1 b cancelled" {
 		t.Errorf("forced: %v: %s", err, outcomes(r.Turns))
 	}
 }

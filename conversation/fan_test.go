@@ -203,7 +203,7 @@ func TestReaderOfAFanOutStops(t *testing.T) {
 				m := newRecorder()
 				c := fans(conversation.JoinQuorum(2), "a", a.says("A"), "b", a.says("B"), "c", a.after(second, "C", nil), "synth", a.says("S"))
 				o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
-				for e, err := range conversation.Stream(t.Context(), c, o) {
+				for e, err := range streamed(t.Context(), c, o) {
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -361,7 +361,7 @@ func TestReaderOfAFanOutPanics(t *testing.T) {
 				t.Error("it did not panic")
 			}
 		}()
-		for e, err := range conversation.Stream(t.Context(), fans("", "a", a.says("A"), "b", a.hangs()), conversation.Options{}) {
+		for e, err := range streamed(t.Context(), fans("", "a", a.says("A"), "b", a.hangs()), conversation.Options{}) {
 			if err != nil || e.Type == conversation.EventDelta {
 				panic("boom")
 			}
@@ -383,7 +383,7 @@ func TestFiftyNestedBranches(t *testing.T) {
 	c := fans("", append(all, "synth", ten)...)
 	c.Budget = new(agentbus.Micros(1_010))
 	o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
-	r, err := conversation.Run(t.Context(), c, o)
+	r, err := ran(t.Context(), c, o)
 	if err != nil || r.Halt.Kind != agentbus.HaltDone || r.Spent != 1_010 || len(r.Turns) != 51 {
 		t.Fatalf("%s, %v, spent %d", r.Halt, err, r.Spent)
 	}

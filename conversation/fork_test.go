@@ -77,7 +77,7 @@ func TestForkOfOtherQuestions(t *testing.T) {
 		{talk(5, "a", a.says("1"), "b", a.says("2")), "s", 5, "turn 3 of run r cannot be copied: it is not done"},
 	} {
 		f := conversation.Fork(x.c, conversation.Source{Execution: "r", Turns: x.at, Journal: m})
-		r, err := conversation.Run(t.Context(), f, conversation.Options{Seed: x.seed})
+		r, err := ran(t.Context(), f, conversation.Options{Seed: x.seed})
 		if err != nil || r.Halt.Error == nil || r.Halt.Error.Code != agentbus.CodeRunConflict || !strings.HasPrefix(r.Halt.Error.Message, x.want) {
 			t.Errorf("got %+v, %v, want %q", r.Halt, err, x.want)
 		}

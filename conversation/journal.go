@@ -11,15 +11,16 @@ import (
 // A Journal remembers the turns of executions (R14). All methods are safe for
 // concurrent use. What it has acknowledged survives a crash.
 type Journal interface {
-	// Begin records that t is about to be performed. If it fails, perform
-	// nothing. Outcomes: t is new: it is stored, pending, and returned. It is
-	// known, pending, failed or waiting, with the same digest: it is pending again
-	// under t.Epoch, and returned with its stored Attempts and Began, and with
-	// the Error of one that was waiting, until it is finished; perform it. It
-	// is done: it is returned as stored; perform nothing. Its index or id is
-	// known with another digest: CodeTurnMismatch. The lease has moved on:
-	// CodeLeaseLost.
-	Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, error)
+	// Begin records that turns, at least one, all of one execution and epoch, are
+	// about to be performed, and events, in one transaction. It returns each
+	// turn. If it fails, nothing is stored: perform nothing. Outcomes: a turn is
+	// new: it is stored, pending, and returned. It is known and not done, with
+	// the same digest: it is pending again under its new epoch, and returned with
+	// its stored Attempts and Began, and, if it was waiting, with its Error until
+	// it is finished; perform it. It is done: it is returned as stored; do not
+	// perform it. Its index or id is known with another digest: CodeTurnMismatch.
+	// The lease has moved on: CodeLeaseLost.
+	Begin(ctx context.Context, turns []agentbus.Turn, events ...agentbus.Event) ([]agentbus.Turn, error)
 	// Finish stores what became of done, the intent of next unless it is nil,
 	// and events, in one transaction. done must be pending under its epoch, else
 	// CodeLeaseLost. A turn that is done never changes. The interrupts in

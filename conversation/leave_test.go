@@ -23,7 +23,7 @@ func TestLeaveIsNoHalt(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			var last error
-			for e, err := range conversation.Stream(ctx, c, o) {
+			for e, err := range streamed(ctx, c, o) {
 				if last = err; err == nil && e.Type == leaveAt {
 					cancel(conversation.ErrLeave)
 				}
@@ -35,7 +35,7 @@ func TestLeaveIsNoHalt(t *testing.T) {
 				t.Errorf("it ended with %v", last)
 			}
 			o.Owner = "two"
-			r, err := conversation.Run(t.Context(), c, o)
+			r, err := ran(t.Context(), c, o)
 			if err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || len(r.Turns) != 4 {
 				t.Errorf("%+v, %v", r, err)
 			}
@@ -53,7 +53,7 @@ func TestSubmit(t *testing.T) {
 	if err != nil || len(a.calls) != 0 {
 		t.Fatalf("%v, %d calls", err, len(a.calls))
 	}
-	r, err := conversation.Run(t.Context(), c, conversation.Options{Run: run, Payer: "p", Journal: m, Runs: m})
+	r, err := ran(t.Context(), c, conversation.Options{Run: run, Payer: "p", Journal: m, Runs: m})
 	if err != nil || len(r.Turns) != 2 || a.calls[0].Messages[0].Content != "s" {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -78,20 +78,20 @@ func TestHaltAtOnce(t *testing.T) {
 	one := agentbus.Micros(20_000)
 	c.Budget = &one
 	o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m, Owner: "one"}
-	if r, err := conversation.Run(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltBudget || len(r.Turns) != 2 {
+	if r, err := ran(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltBudget || len(r.Turns) != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	o.Halt = &agentbus.Halt{Kind: agentbus.HaltWaitingAuth, Reason: "why"}
-	r, err := conversation.Run(t.Context(), c, o)
+	r, err := ran(t.Context(), c, o)
 	if err != nil || r.Halt.Kind != agentbus.HaltWaitingAuth || r.Halt.Reason != "why" || r.Halt.Turns != 2 || len(r.Turns) != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	o.Halt, c.Budget = nil, nil
-	if r, err = conversation.Run(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltMaxTurns {
+	if r, err = ran(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltMaxTurns {
 		t.Errorf("%+v, %v", r, err)
 	}
 	o.Halt = &agentbus.Halt{Kind: agentbus.HaltWaitingAuth}
-	if r, err = conversation.Run(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || len(a.calls) != 4 {
+	if r, err = ran(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || len(a.calls) != 4 {
 		t.Errorf("a run that was over: %+v, %v", r, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 )
 
 // loop takes turns until it returns why the run halts. Without a halt it
@@ -70,20 +71,47 @@ func (d *driver) first(ctx context.Context) (*intent, *agentbus.Halt, error) {
 			d.waitsFor(h, &stored)
 			return nil, h, nil
 		}
-		stored, err := d.options.Journal.Begin(ctx, next.turn)
+		d.tellDecisions(next)
+		stored, err := d.beginTurns(ctx, next.turn)
 		if err != nil {
 			d.account.release(next.held)
-			return nil, nil, fmt.Errorf("begin turn %s: %w", next.turn.ID, err)
+			return nil, nil, err
 		}
-		if stored.State != agentbus.TurnDone {
-			next.turn.Began = stored.Began
+		if stored[0].State != agentbus.TurnDone {
+			next.turn.Began = stored[0].Began
 			return next, nil, nil
 		}
 		d.account.release(next.held)
-		d.account.turn(0).settle(stored.Cost)
-		d.spent = sum(d.spent, stored.Cost)
-		d.heard([]agentbus.Turn{stored})
+		d.account.turn(0).settle(stored[0].Cost)
+		d.spent = sum(d.spent, stored[0].Cost)
+		d.heard(stored)
 	}
+}
+
+// beginTurns records intents together, with the events that are to be written: a
+// driver that wrote anything has told that it drives, so that a replay finds it
+// (R23). It is not given up halfway when ctx ends: it would not be known whether
+// those events are written.
+func (d *driver) beginTurns(ctx context.Context, turns ...agentbus.Turn) ([]agentbus.Turn, error) {
+	faults.At(faults.BeginBefore)
+	stored, err := d.options.Journal.Begin(context.WithoutCancel(ctx), turns, d.unwritten...)
+	if err != nil {
+		return nil, fmt.Errorf("begin turn %s: %w", turns[0].ID, err)
+	}
+	faults.At(faults.BeginAfter)
+	d.unwritten = nil
+	return stored, nil
+}
+
+// finishTurn stores what became of a turn, the intent of the one after it, unless
+// it is nil, and events behind those that are to be written.
+func (d *driver) finishTurn(ctx context.Context, t, next *agentbus.Turn, events ...agentbus.Event) error {
+	faults.At(faults.FinishBefore)
+	if err := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, next, d.events(events...)...); err != nil {
+		return fmt.Errorf("finish turn %s: %w", t.ID, err)
+	}
+	faults.At(faults.FinishAfter)
+	return nil
 }
 
 var errPlan = errors.New("plan")
@@ -210,12 +238,11 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 	if next != nil && next.fan == nil {
 		begun = &next.turn
 	}
-	events := d.events(d.told(agentbus.EventTurnDone, now)...)
-	if failed := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, begun, events...); failed != nil {
+	if failed := d.finishTurn(ctx, t, begun, d.told(agentbus.EventTurnDone, now)); failed != nil {
 		if next != nil {
 			d.account.release(next.held)
 		}
-		return nil, nil, fmt.Errorf("finish turn %s: %w", t.ID, failed)
+		return nil, nil, failed
 	}
 	d.emit(Event{Type: agentbus.EventTurnDone, Turn: t})
 	return next, halt, err
@@ -225,9 +252,8 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 func (d *driver) fail(ctx context.Context, now *intent, failure error) (*intent, *agentbus.Halt, error) {
 	t := &now.turn
 	t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(agentbus.AsError(failure)), agentbus.Reply{}
-	events := d.events(d.told(agentbus.EventTurnFailed, now)...)
-	if err := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, nil, events...); err != nil {
-		return nil, nil, fmt.Errorf("finish turn %s: %w", t.ID, err)
+	if err := d.finishTurn(ctx, t, nil, d.told(agentbus.EventTurnFailed, now)); err != nil {
+		return nil, nil, err
 	}
 	d.emit(Event{Type: agentbus.EventTurnFailed, Turn: t})
 	return nil, &agentbus.Halt{Kind: agentbus.HaltParticipantError, Participant: string(t.Speaker), Error: t.Error}, nil

@@ -110,18 +110,43 @@ func (m *memory) Halt(_ context.Context, l agentbus.Lease, h agentbus.Halt, _ ..
 	return nil
 }
 
-// Begin records an intent; see Journal.
-func (m *memory) Begin(_ context.Context, t agentbus.Turn) (agentbus.Turn, error) {
+// Begin records intents; see Journal.
+func (m *memory) Begin(_ context.Context, turns []agentbus.Turn, _ ...agentbus.Event) ([]agentbus.Turn, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r, err := m.held(t.Execution, t.Epoch)
+	r, err := m.held(turns[0].Execution, turns[0].Epoch)
 	if err != nil {
-		return t, err
+		return nil, err
 	}
-	return m.begin(r, t)
+	for i := range turns {
+		if r.mismatches(&turns[i]) {
+			return nil, errMismatch(&turns[i])
+		}
+	}
+	begun := make([]agentbus.Turn, len(turns))
+	for i := range turns {
+		begun[i], _ = m.begin(r, turns[i]) // it matches
+	}
+	return begun, nil
+}
+
+// mismatches reports whether r knows t as another turn.
+func (r *memoryRun) mismatches(t *agentbus.Turn) bool {
+	at := t.Index - r.execution.First
+	if at >= len(r.turns) || r.turns[at].State == "" {
+		return false
+	}
+	return r.turns[at].Digest != t.Digest || r.turns[at].ID != t.ID
+}
+
+func errMismatch(t *agentbus.Turn) error {
+	return &agentbus.Error{Code: agentbus.CodeTurnMismatch, Message: "turn " + string(t.ID) + " was begun with another request"}
 }
 
 func (m *memory) begin(r *memoryRun, t agentbus.Turn) (agentbus.Turn, error) {
+	if r.mismatches(&t) {
+		return t, errMismatch(&t)
+	}
 	at := t.Index - r.execution.First
 	if at >= len(r.turns) { // turns side by side are begun in any order
 		r.turns = append(r.turns, make([]agentbus.Turn, at+1-len(r.turns))...)
@@ -134,10 +159,7 @@ func (m *memory) begin(r *memoryRun, t agentbus.Turn) (agentbus.Turn, error) {
 		return t, nil
 	}
 	stored := &r.turns[at]
-	switch {
-	case stored.Digest != t.Digest || stored.ID != t.ID:
-		return t, &agentbus.Error{Code: agentbus.CodeTurnMismatch, Message: "turn " + string(t.ID) + " was begun with another request"}
-	case stored.State != agentbus.TurnDone:
+	if stored.State != agentbus.TurnDone {
 		stored.State, stored.Epoch = agentbus.TurnPending, t.Epoch
 		if askOf(stored) == nil {
 			stored.Error = nil

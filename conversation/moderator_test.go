@@ -69,7 +69,7 @@ func TestModeratedConversation(t *testing.T) {
 	var a agents
 	c := talk(20, "chair", a.says("next: b", "next: a", "who knows", "That is all.\ndone"), "a", a.says("A"), "b", a.says("B"))
 	c.Plan = conversation.Moderator{Decides: "chair", Others: []agentbus.Speaker{"a", "b"}}
-	r, err := conversation.Run(t.Context(), c, conversation.Options{Run: "r", Seed: "s"})
+	r, err := ran(t.Context(), c, conversation.Options{Run: "r", Seed: "s"})
 	var who []string
 	for i := range r.Turns {
 		who = append(who, string(r.Turns[i].Speaker))

@@ -52,6 +52,13 @@ type Options struct {
 	// MaxDepth is the depth at which the run is refused (P10); 0 is that of the
 	// run around it, else agentbus.DefaultMaxDepth.
 	MaxDepth int
+	// MaxHops is the most hops of the chain of agents that begins with a run which
+	// serves no call of a chain (C6, C7); 0 is agentbus.DefaultMaxHops, negative
+	// lets it call nobody.
+	MaxHops int
+	// NoLegacyParent does without the parent context of a caller that tells no
+	// root context (K2).
+	NoLegacyParent bool
 	// AskTimeout is how long an interrupt waits whose backend does not say; 0 is
 	// DefaultAskTimeout.
 	AskTimeout time.Duration
@@ -60,6 +67,10 @@ type Options struct {
 	// Budget is shared with other runs, beside the conversation's own; nil is
 	// none. A nested run is always charged to those of the run around it.
 	Budget *Budget
+
+	// leaves tells, of a drive that is replayed, the turns that it left pending
+	// while others beside them ended; nil otherwise.
+	leaves func(agentbus.TurnID) bool
 }
 
 // enclosing is the turn inside of which a backend is called, as its context
@@ -127,6 +138,15 @@ func (o *Options) execution(c *Conversation) (agentbus.Execution, agentbus.Linea
 	if l.Run == "" {
 		l.Run = cmp.Or(o.Run, agentbus.NewRunID())
 		id = agentbus.ExecutionID(l.Run)
+	}
+	session := string(id)
+	if o.Lineage.Run != "" && l.RootContext == "" && l.ParentContext == "" {
+		session = string(l.Run) // nobody told of a conversation (K3)
+	}
+	l.ParentContext, l.RootContext = l.Contexts(session, !o.NoLegacyParent)
+	if l.Chain == nil { // the calls of a dispatcher are hop 1 (C7)
+		root := agentbus.RootChain(max(cmp.Or(o.MaxHops, agentbus.DefaultMaxHops), 0))
+		l.Chain = &root
 	}
 	return agentbus.Execution{
 		ID: id, Run: l.Run, Conversation: c.Name, Definition: c.digest(), Seed: o.Seed, Payer: o.Payer,

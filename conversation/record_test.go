@@ -1,14 +1,17 @@
 package conversation_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"sync"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
@@ -25,6 +28,11 @@ type recorder struct {
 
 func newRecorder() *recorder {
 	return &recorder{Memory: conversation.NewMemory(), events: map[agentbus.ExecutionID][]agentbus.Event{}, held: map[agentbus.ExecutionID][]agentbus.Event{}}
+}
+
+func (r *recorder) Begin(ctx context.Context, turns []agentbus.Turn, events ...agentbus.Event) ([]agentbus.Turn, error) {
+	stored, err := r.Memory.Begin(ctx, turns)
+	return stored, r.keep(err, events)
 }
 
 func (r *recorder) Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error {
@@ -61,7 +69,10 @@ func (r *recorder) kept() *recorder { return r }
 
 // record returns what is known of an execution.
 func (r *recorder) record(id agentbus.ExecutionID) (rec conversation.Record) {
-	rec.Execution, _ = r.Execution(id)
+	all := r.Executions()
+	if i := slices.IndexFunc(all, func(e agentbus.Execution) bool { return e.ID == id }); i >= 0 {
+		rec.Execution = all[i]
+	}
 	for t, err := range r.Turns(context.Background(), id) {
 		if err != nil {
 			panic(err) // a journal in memory does not fail
@@ -72,6 +83,18 @@ func (r *recorder) record(id agentbus.ExecutionID) (rec conversation.Record) {
 	defer r.mu.Unlock()
 	rec.Events = slices.Clone(r.events[id])
 	return rec
+}
+
+// above returns the parent of the turn that an execution serves, if that is here.
+func (r *recorder) above(e *agentbus.Execution) *agentbus.TurnID {
+	for _, other := range r.Executions() {
+		for _, t := range r.record(other.ID).Turns {
+			if t.ID == e.Parent && t.Path == e.Path && t.Run == e.Run {
+				return &t.Parent
+			}
+		}
+	}
+	return nil
 }
 
 // replays returns how a record and its replay differ, by what Replay says and
@@ -88,7 +111,7 @@ func replays(c conversation.Conversation, rec conversation.Record) error {
 	if got.Divergence != nil {
 		return errors.New(got.Divergence.String())
 	}
-	if diff := cmp.Diff(asText(rec.Turns, rec.Events), asText(got.Turns, got.Events)); diff != "" {
+	if diff := gocmp.Diff(asText(rec.Turns, rec.Events), asText(got.Turns, got.Events)); diff != "" {
 		return fmt.Errorf("no divergence was found, but (-recorded +replayed)\n%s", diff)
 	}
 	return nil
@@ -120,18 +143,54 @@ func recorded(o conversation.Options) conversation.Options {
 	return o
 }
 
+// streamed is conversation.Stream of which the record is replayed afterwards.
+func streamed(ctx context.Context, c conversation.Conversation, o conversation.Options) iter.Seq2[conversation.Event, error] {
+	o = recorded(o)
+	return func(yield func(conversation.Event, error) bool) {
+		var id agentbus.ExecutionID
+		conversation.Stream(ctx, c, o)(func(e conversation.Event, err error) bool {
+			id = cmp.Or(id, e.Execution)
+			return yield(e, err)
+		})
+		checkReplay(c, o, id)
+	}
+}
+
+// checkReplay replays an execution, and all that are nested in it.
 func checkReplay(c conversation.Conversation, o conversation.Options, id agentbus.ExecutionID) {
 	j, ok := o.Journal.(interface{ kept() *recorder })
-	if id == "" {
-		id = agentbus.ExecutionID(o.Run)
-	}
-	if !ok {
+	if !ok || j.kept() == nil {
 		return
 	}
+	id = cmp.Or(id, agentbus.ExecutionID(o.Run))
 	rec := j.kept().record(id)
 	if o.Lineage.Turn != "" {
 		rec.Above = &o.Lineage.Parent
 	}
+	mustReplay(c, rec)
+	inner := nestedIn(c)
+	for _, e := range j.kept().Executions() {
+		if def, known := inner[e.Definition]; known && e.ID != id {
+			rec := j.kept().record(e.ID)
+			rec.Above = j.kept().above(&e)
+			mustReplay(def, rec)
+		}
+	}
+}
+
+// nestedIn returns the conversations that take part in c, at any depth.
+func nestedIn(c conversation.Conversation) map[agentbus.Digest]conversation.Conversation {
+	all := map[agentbus.Digest]conversation.Conversation{}
+	for _, p := range c.Participants {
+		if inner, ok := conversation.Answering(p.Backend); ok {
+			all[inner.Definition()] = inner
+			maps.Copy(all, nestedIn(inner))
+		}
+	}
+	return all
+}
+
+func mustReplay(c conversation.Conversation, rec conversation.Record) {
 	if rec.Execution.ID == "" || len(rec.Events) == 0 && len(rec.Turns) == 0 {
 		return
 	}

@@ -203,7 +203,7 @@ func (h *rehearsal) said(id agentbus.TurnID) (chunks []agentbus.Chunk, state age
 // failure is why a turn failed: as its turn has it, else as the halt has it that
 // it led to, else as its event tells.
 func (h *rehearsal) failure(at int, t *agentbus.Turn, o *outcome) error {
-	if t.Error != nil && (at == loose || h.last[t.ID] == at) {
+	if t.Error != nil && (at == loose || h.last[t.ID] == at && !h.isLoose(t)) {
 		return t.Error
 	}
 	if h.halt != nil && h.halt.Error != nil && h.halt.Error.Code == o.Code && h.halt.Error.Message == o.Message {
@@ -218,7 +218,8 @@ func (h *rehearsal) failure(at int, t *agentbus.Turn, o *outcome) error {
 
 // budget returns the budgets of a drive. What could be spent is no part of a
 // record, but where there was no more is: it is refused there again. The driver
-// computes what was spent itself, unless others had spent of it too.
+// computes what was spent itself, unless others had spent of it too, or held what
+// a call could cost.
 func (h *rehearsal) budget() (own *agentbus.Micros, shared *Budget) {
 	h.above = nil
 	if h.halt == nil || h.halt.Kind != agentbus.HaltBudget {
@@ -229,7 +230,7 @@ func (h *rehearsal) budget() (own *agentbus.Micros, shared *Budget) {
 		spent = sum(spent, cost)
 	}
 	limit := h.halt.Limit
-	if spent == h.halt.Spent {
+	if spent == h.halt.Spent && spent >= limit {
 		return &limit, nil
 	}
 	shared = NewBudget(limit)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
-	"slices"
 	"sync"
 	"time"
 
@@ -36,7 +35,6 @@ type rehearsal struct {
 	results int                               // how many there are in this drive
 	held    []agentbus.Event                  // made again, and held back
 	heard   map[agentbus.TurnID]bool          // cancelled turns that have said all they did
-	skipped bool                              // a turn was finished that was left pending
 	moved   chan struct{}                     // closed when something changes that they wait for
 
 	diverged *Divergence
@@ -80,7 +78,7 @@ func isResult(e *agentbus.Event) bool { return states[e.Type] != "" }
 func (h *rehearsal) enter(end int, cancel context.CancelCauseFunc) {
 	h.end, h.cancel, h.halt = end, cancel, nil
 	h.begun, h.asked, h.held = map[agentbus.TurnID]agentbus.Turn{}, 0, nil
-	h.due, h.heard, h.skipped = map[agentbus.TurnID]int{}, map[agentbus.TurnID]bool{}, false
+	h.due, h.heard = map[agentbus.TurnID]int{}, map[agentbus.TurnID]bool{}
 	for i := h.next; i < end; i++ {
 		if isResult(&h.record.Events[i]) {
 			h.due[h.record.Events[i].Turn] = i
@@ -157,30 +155,62 @@ func (h *rehearsal) Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq
 	return h.memory.Turns(ctx, id)
 }
 
-// Begin compares an intent; see Journal.
-func (h *rehearsal) Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, error) {
+// Begin compares intents, and the events that open the drive; see Journal.
+func (h *rehearsal) Begin(ctx context.Context, turns []agentbus.Turn, events ...agentbus.Event) ([]agentbus.Turn, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if cause, ended := h.outside(); ended && len(h.due) == 0 && !h.reached(h.turns[t.Index]) {
-		h.cancel(cause) // it was ended before it wrote the intent
-		return t, cause
+	if cause, ended := h.outside(); ended && len(h.due) == 0 {
+		h.cancel(cause) // it was ended here: after it wrote the intents, or before
+		if !h.reached(turns, events) {
+			return nil, cause
+		}
 	}
-	if !h.intended(&t) {
-		return t, errCut
+	for i := range turns {
+		if !h.intended(&turns[i]) {
+			return nil, errCut
+		}
 	}
-	return h.memory.Begin(ctx, t)
+	if !h.written(events) {
+		return nil, errCut
+	}
+	if h.unasked(turns) {
+		h.asked += len(turns)
+		h.spend()
+	}
+	return h.memory.Begin(ctx, turns)
 }
 
-// reached reports whether a drive that gave t no result can have begun it: not
-// one that has its last result from before, nor one that the next drive began.
-func (h *rehearsal) reached(t *agentbus.Turn) bool {
-	if t == nil {
-		return false
+// unasked reports whether turns are only begun to be cancelled: their join was
+// met before.
+func (h *rehearsal) unasked(turns []agentbus.Turn) bool {
+	for i := range turns {
+		if h.state(turns[i].ID) != agentbus.TurnCancelled {
+			return false
+		}
 	}
-	if at, known := h.last[t.ID]; known && at < h.end && t.State != agentbus.TurnPending {
-		return false
+	return true
+}
+
+// reached reports whether a drive that gave turns no result began them, with
+// events: if it was cut, its events tell; else not if one of them has its last
+// result from before, nor if the next drive began them.
+func (h *rehearsal) reached(turns []agentbus.Turn, events []agentbus.Event) bool {
+	if h.halt == nil && len(events) > 0 {
+		return h.next < h.end
 	}
-	return h.end == len(h.record.Events) || !t.Began.After(h.record.Events[h.end].At)
+	for i := range turns {
+		t := h.turns[turns[i].Index]
+		if t == nil {
+			return false
+		}
+		if at, known := h.last[t.ID]; known && at < h.end && t.State != agentbus.TurnPending {
+			return false
+		}
+		if h.end < len(h.record.Events) && t.Began.After(h.record.Events[h.end].At) {
+			return false
+		}
+	}
+	return true
 }
 
 // intended compares the intent of a turn with the record.
@@ -203,13 +233,7 @@ func (h *rehearsal) Finish(ctx context.Context, done agentbus.Turn, next *agentb
 	defer h.mu.Unlock()
 	at, due := h.due[done.ID]
 	cause, ended := h.outside()
-	if !due && ended && !h.opened(events) {
-		return errCut
-	}
 	switch {
-	case !due && ended && len(h.due) > 0: // the drive ended before this, but turns beside it come first here
-		h.skipped = true
-		return nil
 	case !due && ended: // the drive ended before this
 		h.cancel(cause)
 		return cause
@@ -219,19 +243,12 @@ func (h *rehearsal) Finish(ctx context.Context, done agentbus.Turn, next *agentb
 	if !h.ended(&done, at) {
 		return errCut
 	}
-	if h.skipped { // it is not the last of its turns, though the driver was told so
-		events, next = slices.DeleteFunc(events, func(e agentbus.Event) bool { return e.Hold == 0 && e.Type == agentbus.EventJoined }), nil
-	}
 	if !h.written(events) || next != nil && !h.intended(next) {
 		return errCut
 	}
 	h.move()
 	if err := h.memory.Finish(ctx, done, next); err != nil || !ended || len(h.due) > 0 {
 		return err
-	}
-	if h.skipped {
-		h.cancel(cause)
-		return cause
 	}
 	if next == nil && len(h.begun) > 0 { // the turns beside it were left pending
 		h.cancel(cause)
@@ -254,13 +271,14 @@ func (h *rehearsal) ended(done *agentbus.Turn, at int) bool {
 	return true
 }
 
-// opened compares the first event of a drive, which comes with a result that the
-// drive ended before.
-func (h *rehearsal) opened(events []agentbus.Event) bool {
-	if len(events) == 0 || events[0].Type != agentbus.EventStarted && events[0].Type != agentbus.EventResumed {
-		return true
-	}
-	return h.next == h.end || h.compare(events[0])
+// leaves reports whether a turn has no result in this drive, since it was ended
+// from outside first.
+func (h *rehearsal) leaves(id agentbus.TurnID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, due := h.due[id]
+	_, ended := h.outside()
+	return !due && ended
 }
 
 // Halt compares the end of a drive; see Runs.

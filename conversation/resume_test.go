@@ -45,8 +45,12 @@ func (j *crashing) write(f func() error) error {
 	return f()
 }
 
-func (j *crashing) Begin(ctx context.Context, t agentbus.Turn) (stored agentbus.Turn, err error) {
-	err = j.write(func() error { stored, err = j.recorder.Begin(ctx, t); return err })
+func (j *crashing) Begin(ctx context.Context, turns []agentbus.Turn, events ...agentbus.Event) (stored []agentbus.Turn, err error) {
+	err = j.write(func() error {
+		j.events = append(j.events, events...)
+		stored, err = j.recorder.Begin(ctx, turns, events...)
+		return err
+	})
 	return stored, err
 }
 
@@ -243,7 +247,7 @@ func TestResumeTakesTheStoredSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	impure := c
-	impure.Plan = conversation.Alternate{"b", "a"}
+	impure.Plan = conversation.Alternate{"b", "a"} // and so it is no replay of what was recorded
 	if _, err := conversation.Run(t.Context(), impure, conversation.Options{Run: "r", Journal: m, Runs: m}); agentbus.CodeOf(err) != agentbus.CodeRunConflict || !strings.Contains(err.Error(), `the plan names "b"`) {
 		t.Errorf("got %v", err)
 	}
@@ -337,7 +341,7 @@ func TestBeginFindsTheTurnDone(t *testing.T) {
 	}
 	blind := &forgetful{recorder: m}
 	o.Journal = blind
-	r, err := conversation.Run(t.Context(), c, o) // what this journal hides cannot be replayed
+	r, err := ran(t.Context(), c, o)
 	if diff := cmp.Diff([]agentbus.TurnID{"r.t0.a", "r.t1.b", "r.t1.b"}, a.turns()); diff != "" || err != nil || len(r.Turns) != 2 || r.Spent != 20_000 {
 		t.Errorf("%+v, %v (-want +got)\n%s", r, err, diff)
 	}
@@ -345,6 +349,9 @@ func TestBeginFindsTheTurnDone(t *testing.T) {
 
 // forgetful is a journal that shows no turns, but knows them.
 type forgetful struct{ *recorder }
+
+// kept is nil: what this journal hides cannot be replayed.
+func (forgetful) kept() *recorder { return nil }
 
 func (forgetful) Turns(context.Context, agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error] {
 	return func(func(agentbus.Turn, error) bool) {}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/faults"
 	"github.com/agentbus/agentbus/internal/guard"
 )
 
@@ -54,6 +55,7 @@ func (d *driver) hear(v *voice, chunk agentbus.Chunk, err error) {
 		v.failure = err
 		return
 	}
+	faults.At(faults.SpeakAmid)
 	t := &v.turn
 	if chunk.Void {
 		t.Cost = sum(t.Cost, max(0, v.reply.Reply().Usage.Cost)) // the failed attempt's

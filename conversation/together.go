@@ -3,7 +3,6 @@ package conversation
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -54,31 +53,28 @@ func (d *driver) together(ctx context.Context, now *intent) (*intent, *agentbus.
 	return d.joined(ctx, f)
 }
 
-// beginAll records the intents of all branches that do not stand. One that the
-// journal has done meanwhile is taken as it is.
+// beginAll records the intents of all branches that do not stand, or of none: a
+// crash in between would leave some that had failed as if they need not be asked.
+// One that the journal has done meanwhile is taken as it is.
 func (d *driver) beginAll(ctx context.Context, f *fan) error {
-	stored, failed := make([]agentbus.Turn, len(f.branches)), make([]error, len(f.branches))
-	var begun sync.WaitGroup // side by side, so that a store can sync them at once
-	for i, b := range f.branches {
-		if !b.stands && !b.decided.waits {
-			begun.Go(func() { stored[i], failed[i] = d.options.Journal.Begin(ctx, b.turn) })
-		}
+	rest := f.due()
+	if len(rest) == 0 {
+		return nil
 	}
-	begun.Wait()
-	for i, b := range f.branches {
-		if failed[i] != nil {
-			return fmt.Errorf("begin turn %s: %w", b.turn.ID, failed[i])
-		}
+	turns := make([]agentbus.Turn, len(rest))
+	for i, b := range rest {
+		d.tellDecisions(b.intent)
+		turns[i] = b.turn
 	}
-	for i, b := range f.branches {
-		switch {
-		case b.stands, b.decided.waits:
-		case stored[i].State == agentbus.TurnDone:
+	stored, err := d.beginTurns(ctx, turns...)
+	if err != nil {
+		return err
+	}
+	for i, b := range rest {
+		if b.turn.Began = stored[i].Began; stored[i].State == agentbus.TurnDone {
 			b.turn, b.stands = stored[i], true
 			d.account.turn(b.held).settle(b.turn.Cost)
 			d.spent = sum(d.spent, b.turn.Cost)
-		default:
-			b.turn.Began = stored[i].Began
 		}
 	}
 	return nil
@@ -139,6 +135,9 @@ func (d *driver) listen(ctx context.Context, f *fan, rest []*branch) {
 // with an answer, so that as many are done as the join needs and no more. The
 // last of a fan is finished with the turn after it; see joined.
 func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
+	if d.options.leaves != nil && d.options.leaves(b.turn.ID) {
+		return
+	}
 	f.open--
 	failure, t := b.end(), &b.turn
 	if b.account != nil {
@@ -184,9 +183,8 @@ func (d *driver) finish(ctx context.Context, b *branch, next *agentbus.Turn, mor
 	case agentbus.TurnDone, agentbus.TurnPending, agentbus.TurnWaiting:
 	}
 	b.hold = b.at + 1
-	events := append(d.events(d.told(kind, b.intent)...), more...)
-	if err := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, next, events...); err != nil {
-		return fmt.Errorf("finish turn %s: %w", t.ID, err)
+	if err := d.finishTurn(ctx, t, next, append([]agentbus.Event{d.told(kind, b.intent)}, more...)...); err != nil {
+		return err
 	}
 	d.emit(Event{Type: kind, Turn: t, Branch: true})
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -18,7 +19,10 @@ import (
 type Agent struct {
 	config Config
 	rooms  rooms
-	pool   pool // of workers
+	lanes  lanes // of conversations that are served one turn at a time
+	pool   pool  // of workers
+	// The conversations that the program keeps itself.
+	sessions sessions
 }
 
 // New returns the agent that c describes, or every fault of c at once.
@@ -27,8 +31,9 @@ func New(c Config) (*Agent, error) {
 		return nil, err
 	}
 	return &Agent{
-		config: c, rooms: rooms{root: c.Dir, shared: c.ShareDir, age: c.DirAge},
-		pool: pool{most: c.Workers, patience: c.WorkerIdle, workers: map[string]*worker{}, changed: make(chan struct{})},
+		config: c, rooms: rooms{root: c.Dir, tag: tagOf(c.Name), shared: c.ShareDir, age: c.DirAge},
+		sessions: sessions{Session: c.Session, dir: filepath.Join(c.Dir, ".agentbus", tagOf(c.Name)), installKey: c.InstallKey, age: c.DirAge},
+		pool:     pool{most: c.Workers, patience: c.WorkerIdle, workers: map[string]*worker{}, changed: make(chan struct{})},
 	}, nil
 }
 
@@ -61,69 +66,94 @@ var (
 	errTimeout = errors.New("the program took too long")
 )
 
+// A turn is what the program is asked, and on whose behalf.
+type turn struct {
+	call *agentbus.Call
+	key  string                     // of its conversation; "" where each turn is one of its own
+	text string                     // of the whole prompt
+	env  map[string]string          // its variables (B2)
+	hide func(string) string        // hides its credentials
+	emit func(agentbus.Chunk) error // without them
+}
+
 func (a *Agent) turn(ctx context.Context, c *agentbus.Call, emit func(agentbus.Chunk) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.config.Timeout, errTimeout)
 	defer cancel()
 	caller, payer := a.config.Caller(ctx)
-	key := ""
-	if a.config.Conversation {
-		key = workerKey(a.config.InstallKey, payer, a.config.Name, c.Lineage)
-	}
-	token, revoke := a.config.Tokens.Mint(agentbus.Scope{Caller: caller, Payer: payer, Lineage: c.Lineage}, time.Now().Add(a.config.Timeout+a.config.KillAfter))
+	token, revoke := a.config.Tokens.Mint(agentbus.Scope{Caller: caller, Payer: payer, Lineage: c.Lineage}, time.Now().Add(a.config.Timeout))
 	defer revoke()
-	env := a.ofTurn(c.Lineage, token)
-	var ended end
-	var stderr string
-	var err error
-	if a.config.Worker {
-		ended = end{"exit", "0"} // of the turn; a worker that ends meanwhile is an error
-		stderr, err = a.work(ctx, key, &request{Prompt: prompt(c), Messages: c.Messages, Env: env}, emit)
-	} else {
-		ended, stderr, err = a.once(ctx, c, key, env, emit)
+	defer context.AfterFunc(ctx, revoke)() // a program that is being ended calls nobody any more
+	t := &turn{
+		call: c, text: prompt(c.Messages, c.Lineage.Speaker), env: a.ofTurn(c.Lineage, token),
+		hide: func(s string) string { return c.Lineage.Auth.Redact(token.Redact(s)) },
 	}
-	hide := func(s string) string { return c.Lineage.Auth.Redact(token.Redact(s)) }
-	stderr = hide(stderr)
+	t.emit = a.veil(t.env).over(emit)
+	if a.config.Conversation {
+		t.key = workerKey(a.config.InstallKey, payer, a.config.Name, c.Lineage)
+	}
+	ended, stderr, err := a.serve(ctx, t)
 	a.config.Logger.LogAttrs(ctx, slog.LevelDebug, "program ended its turn", slog.String("agent", a.config.Name), slog.String("turn", string(c.Lineage.Turn)),
 		slog.String("ended", ended.String()), slog.String("stderr", stderr))
-	if own, ok := errors.AsType[*agentbus.Error](err); ok {
-		e := *own
-		e.Message = hide(e.Message) // it may hold words of the program
-		err = &e
-	}
 	return a.outcome(ctx, err, ended, stderr)
 }
 
-// once has a turn served by a process of its own.
-func (a *Agent) once(ctx context.Context, c *agentbus.Call, key string, turn map[string]string, emit func(agentbus.Chunk) error) (ended end, stderr string, err error) {
-	text := prompt(c)
-	args, stdin, err := a.arguments(text)
-	if err != nil {
-		return ended, "", err
+// serve has a turn served, when its conversation is free.
+func (a *Agent) serve(ctx context.Context, t *turn) (ended end, stderr string, err error) {
+	if a.config.Worker || !a.config.Session.isZero() {
+		leave, err := a.lanes.enter(ctx, t.key, t.call.Lineage)
+		if err != nil {
+			return ended, "", err
+		}
+		defer leave()
 	}
-	dir, leave, err := a.rooms.enter(key)
+	if !a.config.Worker {
+		return a.once(ctx, t)
+	}
+	stderr, err = a.work(ctx, t)
+	return end{"exit", "0"}, stderr, err // of the turn; a worker that ends meanwhile is an error
+}
+
+// once has a turn served by a process of its own.
+func (a *Agent) once(ctx context.Context, t *turn) (ended end, stderr string, err error) {
+	s, err := a.sessions.begin(t.key)
 	if err != nil {
 		return ended, "", a.cannotStart(err)
 	}
-	defer leave()
+	text := t.text
+	if s != nil && s.resumes { // the program knows what was said before
+		text = prompt(since(t.call.Messages), t.call.Lineage.Speaker)
+	}
+	args, stdin, err := a.arguments(s.arguments(), text)
+	if err != nil {
+		return ended, "", err
+	}
+	at, err := a.rooms.enter(t.key)
+	if err != nil {
+		return ended, "", a.cannotStart(err)
+	}
+	defer at.leave()
 	env := a.inherited()
-	for name, value := range turn {
+	for name, value := range t.env {
 		env = append(env, name+"="+value)
 	}
-	p, err := a.start(args, env, dir)
+	p, err := a.start(args, env, at.dir)
 	if err != nil {
 		return ended, "", a.cannotStart(err)
 	}
 	defer context.AfterFunc(ctx, p.stop)()
 	p.write(stdin, true)
-	out := a.newReader(emit)
+	out := a.newReader(t)
 	if err = out.read(p); err != nil {
 		p.stop() // what is read no further need not be written
 	}
-	ended, stderr = p.wait()
+	ended = p.wait()
 	if err == nil && ctx.Err() == nil && ended.ok() {
-		err = emit(out.last(text))
+		if err := s.keep(out.session); err != nil {
+			a.config.Logger.LogAttrs(ctx, slog.LevelWarn, "a session is lost", slog.String("agent", a.config.Name), slog.Any("error", err))
+		}
+		err = t.emit(out.last(text))
 	}
-	return ended, stderr, err
+	return ended, p.stderr.text(t.hide), err
 }
 
 // outcome says what became of a turn: what ended it from here, else what was
@@ -147,6 +177,8 @@ func (a *Agent) outcome(ctx context.Context, read error, ended end, stderr strin
 		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the program's answer could not be read", Err: errors.Join(read, said(stderr))}
 	case ended.ok():
 		return nil
+	case ended.how == "start":
+		return a.cannotStart(errors.New(ended.what))
 	}
 	return &agentbus.Error{
 		Code: agentbus.CodeAgentUnavailable, Message: "the program " + ended.String() + lastWords(stderr), Err: said(stderr),

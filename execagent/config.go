@@ -55,7 +55,9 @@ type Config struct {
 	Timeout   time.Duration // of a turn; 0: 5 min
 	KillAfter time.Duration // from SIGTERM to SIGKILL; 0: 1 s
 	MaxOutput int64         // bytes that a program may write; 0: 16 MiB
-	MaxMemory int64         // bytes of address space of each process, where the kernel allows; 0: any
+	// MaxMemory are bytes of memory that each process, and all of them together, may
+	// have for themselves, where the kernel allows; 0: any.
+	MaxMemory int64
 
 	// Env are the names of variables of the bus that the program sees, beside
 	// those of [DefaultEnv] and those that every program has (B2).
@@ -66,13 +68,18 @@ type Config struct {
 	// Dir is where working directories are made. It is made when it is not there;
 	// required.
 	Dir      string
-	DirAge   time.Duration // for how long one is kept after its last turn, and twice Timeout at least; 0: 7 days
+	DirAge   time.Duration // for how long one is kept after its last turn, and twice Timeout, or WorkerIdle, at least; 0: 7 days
 	ShareDir bool          // the program runs in Dir itself
 	// Conversation keeps the working directory for all turns of one conversation
 	// of one payer (B4); otherwise each turn has an empty one. InstallKey makes
 	// their names; required with it.
 	Conversation bool
 	InstallKey   []byte
+
+	// Session tells a program that keeps its conversations itself which one a turn
+	// belongs to; it needs Conversation. The program is then told what is new. Zero:
+	// it keeps none.
+	Session Session
 
 	// Worker keeps a process for each conversation, which reads a JSON line for
 	// each turn and writes JSON lines, see docs/guides/programs.md; it needs
@@ -120,6 +127,11 @@ func (c *Config) check() error {
 	fault(c.Conversation && len(c.InstallKey) == 0, "InstallKey is required with Conversation")
 	fault(c.Worker && !c.Conversation, "Worker needs Conversation: a worker is never shared between payers")
 	fault(c.Worker && (c.Input == InputArg || c.Output == OutputJSONL), "a Worker has an input and an output of its own")
+	fault(c.Worker && !c.Session.isZero(), "a Worker keeps its conversation by itself: Session is of programs that are started for each turn")
+	fault(!c.Conversation && !c.Session.isZero(), "Session needs Conversation: a session is never shared between payers")
+	if err := c.Session.check(); err != nil {
+		faults = append(faults, err)
+	}
 	fault(c.Workers < 0 || c.WorkerIdle < 0, "Workers or WorkerIdle is negative")
 	fault(c.Caller == nil || c.Tokens == nil || c.Lookup == nil, "Caller, Tokens and Lookup are required")
 	fault(c.Timeout < 0 || c.KillAfter < 0 || c.MaxOutput < 0 || c.MaxMemory < 0 || c.DirAge < 0 || c.MaxDepth < 0, "a limit is negative")
@@ -162,7 +174,10 @@ func (c *Config) setDefaults() {
 	if c.DirAge == 0 {
 		c.DirAge = defaultDirAge
 	}
-	c.DirAge = max(c.DirAge, 2*c.Timeout) // none is removed under a turn
+	c.DirAge = max(c.DirAge, 2*c.Timeout) // none is removed under a turn, also not by another bus
+	if c.Worker {
+		c.DirAge = max(c.DirAge, 2*c.WorkerIdle)
+	}
 	if c.MaxDepth == 0 {
 		c.MaxDepth = agentbus.DefaultMaxDepth
 	}

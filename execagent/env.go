@@ -20,6 +20,7 @@ const (
 	EnvRootContext   = "AGENTBUS_ROOT_CONTEXT_ID"
 	EnvParentContext = "AGENTBUS_PARENT_CONTEXT_ID"
 	EnvTraceParent   = "TRACEPARENT"
+	EnvProcess       = "AGENTBUS_PROCESS" // names the process and all that it starts, so that the bus finds them
 )
 
 // defaultEnv are the variables of the bus that a program cannot well do

@@ -3,6 +3,7 @@ package execagent
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -30,9 +31,14 @@ type Fields struct {
 	Between   string
 	Reasoning string // more of the agent's reasoning
 	Result    string // the whole answer, which counts when there was no Text
-	Error     string // true in a line that says that the turn failed; ErrorText is why
+	// Error is true, a text or an object, or a list with such in it, in a line that
+	// says that the turn failed; the first text at ErrorText is why.
+	Error     string
 	ErrorText string
 	Model     string
+	// Session is where any line, of whatever Type, tells the id of the session that
+	// the turn is served in; see [Session]. The last one counts.
+	Session string
 
 	// A tool that the agent used. It is told as reasoning: the agent has run the
 	// tool itself, and its caller must not.
@@ -42,19 +48,6 @@ type Fields struct {
 	CachedTokens string
 	OutputTokens string
 	Cost         string // in US dollars; see Config.ReportCost
-}
-
-// ClaudeStreamJSON returns the fields of what claude --print --verbose
-// --output-format stream-json writes.
-func ClaudeStreamJSON() Fields {
-	return Fields{ //nolint:gosec // paths, no credentials
-		Type: "type", Types: []string{"assistant", "result"}, Nested: "parent_tool_use_id",
-		Text: `message.content.#(type=="text")#.text`, Between: "\n\n", Reasoning: `message.content.#(type=="thinking")#.thinking`,
-		Result: "result", Error: "is_error", ErrorText: "result", Model: "message.model",
-		ToolName: `message.content.#(type=="tool_use")#.name`, ToolInput: `message.content.#(type=="tool_use")#.input`,
-		InputTokens:  []string{"usage.input_tokens", "usage.cache_creation_input_tokens", "usage.cache_read_input_tokens"},
-		CachedTokens: "usage.cache_read_input_tokens", OutputTokens: "usage.output_tokens", Cost: "total_cost_usd",
-	}
 }
 
 // maxLine is the longest JSON line.
@@ -85,12 +78,13 @@ func (r *reader) line(line []byte) error {
 		return nil
 	}
 	f, v := &r.agent.config.Fields, gjson.ParseBytes(line)
+	r.session = cmp.Or(text(v, f.Session), r.session)
 	if f.Type != "" && !slices.Contains(f.Types, v.Get(f.Type).String()) || found(v, f.Nested).Type != gjson.Null {
 		return nil
 	}
-	if found(v, f.Error).Type == gjson.True {
+	if failed(found(v, f.Error)) {
 		return &agentbus.Error{
-			Code: agentbus.CodeAgentUnavailable, Message: "the program said that it failed" + lastWords(text(v, f.ErrorText)),
+			Code: agentbus.CodeAgentUnavailable, Message: "the program said that it failed" + lastWords(r.hide(firstText(v, f.ErrorText))),
 			Explain: &agentbus.Explain{Rule: "B1"},
 		}
 	}
@@ -120,6 +114,24 @@ func found(v gjson.Result, path string) gjson.Result {
 		return gjson.Result{}
 	}
 	return v.Get(path)
+}
+
+// failed reports whether a value says that a turn failed.
+func failed(at gjson.Result) bool {
+	if at.IsArray() {
+		return slices.ContainsFunc(at.Array(), failed)
+	}
+	return at.Type == gjson.True || at.Type == gjson.String && at.Str != "" || at.IsObject()
+}
+
+// firstText returns the text at a path: the first one, where it is a list.
+func firstText(v gjson.Result, path string) string {
+	for _, at := range found(v, path).Array() { // which is a list of one, where it is none
+		if at.Type == gjson.String && at.Str != "" {
+			return strings.ToValidUTF8(at.Str, "\uFFFD")
+		}
+	}
+	return ""
 }
 
 // text returns the text at a path: that of each, where it is a list.

@@ -38,9 +38,46 @@ func TestClaudeStreamJSON(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	failed := `{"type":"result","subtype":"error_during_execution","is_error":true,"result":"no @credit","usage":{}}`
-	if _, err := speak(t, execagent.Config{Fields: execagent.ClaudeStreamJSON()}, failed); agentbus.CodeOf(err) != agentbus.CodeAgentUnavailable ||
-		!strings.Contains(err.Error(), "no (at)credit") {
+	for failed, why := range map[string]string{
+		`{"type":"result","subtype":"success","is_error":true,"result":"no @credit","usage":{}}`:                       "no (at)credit",
+		`{"type":"result","subtype":"error_during_execution","is_error":true,"errors":["it broke"]}`:                   "it broke",
+		`{"type":"result","subtype":"error_max_turns","is_error":false,"num_turns":3,"total_cost_usd":0.1,"usage":{}}`: "error_max_turns",
+	} {
+		if _, err := speak(t, execagent.Config{Fields: execagent.ClaudeStreamJSON()}, failed); agentbus.CodeOf(err) != agentbus.CodeAgentUnavailable ||
+			!strings.HasSuffix(agentbus.AsError(err).Message, "it said: "+why) {
+			t.Errorf("%v, want %q", err, why)
+		}
+	}
+}
+
+// What codex exec --json writes.
+const codex = `{"type":"thread.started","thread_id":"0199a213-81c0-7800-8aa1-bbab2a035a53"}
+{"type":"turn.started"}
+{"type":"error","message":"Reconnecting... 1/5"}
+{"type":"item.completed","item":{"id":"item_0","type":"reasoning","text":"hm"}}
+{"type":"item.started","item":{"id":"item_1","type":"command_execution","command":"bash -lc ls","aggregated_output":"","exit_code":null,"status":"in_progress"}}
+{"type":"item.completed","item":{"id":"item_1","type":"command_execution","command":"bash -lc ls","aggregated_output":"a\n","exit_code":0,"status":"completed"}}
+{"type":"item.completed","item":{"id":"item_2","type":"mcp_tool_call","server":"github","tool":"search","arguments":{"q":1},"status":"completed"}}
+{"type":"item.completed","item":{"id":"item_3","type":"todo_list","items":[{"text":"x","completed":true}]}}
+{"type":"item.completed","item":{"id":"item_4","type":"error","message":"a warning"}}
+{"type":"item.completed","item":{"id":"item_5","type":"agent_message","text":"One file."}}
+{"type":"turn.completed","usage":{"input_tokens":24763,"cached_input_tokens":24448,"output_tokens":122}}
+`
+
+// B1: what Codex writes is an answer, with its tools and its usage.
+func TestCodexJSON(t *testing.T) {
+	t.Parallel()
+	got, err := speak(t, execagent.Config{Fields: execagent.CodexJSON()}, codex)
+	want := agentbus.Reply{
+		Text: "One file.", Reasoning: `hm[tool command_execution "bash -lc ls"]` + "\n" + `[tool search {"q":1}]` + "\n", Finish: "stop",
+		Usage: agentbus.Usage{InputTokens: 24763, CachedTokens: 24448, OutputTokens: 122},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	failed := `{"type":"turn.failed","error":{"message":"the stream ended"}}`
+	if _, err := speak(t, execagent.Config{Fields: execagent.CodexJSON()}, failed); agentbus.CodeOf(err) != agentbus.CodeAgentUnavailable ||
+		!strings.HasSuffix(agentbus.AsError(err).Message, "it said: the stream ended") {
 		t.Error(err)
 	}
 }

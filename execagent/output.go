@@ -11,19 +11,21 @@ import (
 
 // A reader turns a program's output into chunks.
 type reader struct {
+	*turn
+
 	agent *Agent
-	emit  func(agentbus.Chunk) error
 	left  int64 // bytes it may still write
 
 	// Of JSON lines:
-	spoke  bool // there was text
-	result string
-	model  string
-	usage  *agentbus.Usage
+	spoke   bool // there was text
+	result  string
+	model   string
+	session string // that the program told
+	usage   *agentbus.Usage
 }
 
-func (a *Agent) newReader(emit func(agentbus.Chunk) error) *reader {
-	return &reader{agent: a, emit: emit, left: a.config.MaxOutput}
+func (a *Agent) newReader(t *turn) *reader {
+	return &reader{turn: t, agent: a, left: a.config.MaxOutput}
 }
 
 // bytesPerToken is the usual rule of thumb for English text.
@@ -57,12 +59,12 @@ func (r *reader) read(out io.Reader) error {
 	if r.agent.config.Output == OutputJSONL {
 		return r.lines(out)
 	}
-	return r.text(out)
+	return r.plain(out)
 }
 
-// text passes the output on as it comes. What is no UTF-8 becomes U+FFFD: an
+// plain passes the output on as it comes. What is no UTF-8 becomes U+FFFD: an
 // answer is text.
-func (r *reader) text(out io.Reader) error {
+func (r *reader) plain(out io.Reader) error {
 	buf := make([]byte, 32<<10)
 	held := 0 // bytes at the front of buf that begin a character
 	for {

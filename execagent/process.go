@@ -1,6 +1,7 @@
 package execagent
 
 import (
+	"crypto/rand"
 	"io"
 	"os"
 	"os/exec"
@@ -31,7 +32,8 @@ type process struct {
 	said     string
 }
 
-// start starts a program.
+// start starts a program. It sees env, and nothing else of the environment of
+// the bus.
 func (a *Agent) start(args, env []string, dir string) (p *process, err error) {
 	var theirs, ours []*os.File
 	defer func() {
@@ -63,7 +65,8 @@ func (a *Agent) start(args, env []string, dir string) (p *process, err error) {
 	s := a.config.Supervisor
 	p.cmd = exec.Command(s[0], append(append(s[1:len(s):len(s)], //nolint:noctx // it is ended by its lifeline
 		strconv.FormatInt(a.config.KillAfter.Milliseconds(), 10), strconv.FormatInt(a.config.MaxMemory, 10)), args...)...)
-	p.cmd.Env, p.cmd.Dir, p.cmd.SysProcAttr = env, dir, apart()
+	mark := rand.Text()
+	p.cmd.Env, p.cmd.Dir, p.cmd.SysProcAttr = append(env, EnvProcess+"="+mark), dir, apart()
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1], &p.stderr
 	p.cmd.ExtraFiles = theirs[2:]
 	p.cmd.WaitDelay = 5 * time.Second // for a standard error that somebody else still holds
@@ -74,7 +77,9 @@ func (a *Agent) start(args, env []string, dir string) (p *process, err error) {
 	go func() { // ends with the supervisor; wait waits for it
 		defer close(p.reported)
 		report, _ := io.ReadAll(io.LimitReader(p.report, 4096))
-		p.said = string(report)
+		if p.said = string(report); p.said == "" { // the supervisor was killed itself
+			killMarked(mark)
+		}
 	}()
 	return p, nil
 }
@@ -110,7 +115,7 @@ func (p *process) stop() { p.once.Do(func() { _ = p.lifeline.Close() }) }
 
 // wait waits until nothing of the program is left, and tells how it ended. A
 // program whose output is not at its end must have been stopped.
-func (p *process) wait() (ended end, stderr string) {
+func (p *process) wait() end {
 	<-p.reported
 	_ = p.cmd.Wait() // the report tells
 	p.stop()
@@ -119,12 +124,13 @@ func (p *process) wait() (ended end, stderr string) {
 	for _, f := range []*os.File{p.stdin, p.stdout, p.report} {
 		_ = f.Close()
 	}
-	return parseEnd(p.said), p.stderr.String()
+	return parseEnd(p.said)
 }
 
 // An end is how a program ended, as its supervisor reports it: "exit 0", "exit"
-// and another status, "signal" and its name, "start" and why it could not be
-// started, or "" when the supervisor was killed itself.
+// and another status, "signal" and its name, "memory" and the limit that all its
+// processes together went beyond, "start" and why it could not be started, or ""
+// when the supervisor was killed itself.
 type end struct{ how, what string }
 
 func parseEnd(s string) (e end) {
@@ -141,6 +147,8 @@ func (e end) String() string {
 		return "ended with status " + e.what
 	case "signal":
 		return "was ended by a signal: " + e.what
+	case "memory":
+		return "used more than " + e.what + " bytes of memory"
 	case "start":
 		return "could not be started: " + e.what
 	}

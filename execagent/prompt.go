@@ -2,39 +2,52 @@ package execagent
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/agentbus/agentbus"
 )
 
-// prompt joins the messages of a call: one alone is the prompt as it is. What
-// the agent said before stands under its name, as what others say does already.
-func prompt(c *agentbus.Call) string {
-	parts := make([]string, 0, len(c.Messages))
-	for i := range c.Messages {
-		m := &c.Messages[i]
+// prompt joins messages: one alone is the prompt as it is. What the agent said
+// before stands under its name, as what others say does already.
+func prompt(messages []agentbus.Message, agent agentbus.Speaker) string {
+	parts := make([]string, 0, len(messages))
+	for i := range messages {
+		m := &messages[i]
 		if m.Content == "" {
 			continue
 		}
 		text := m.Content
 		if m.Role == agentbus.RoleAssistant {
-			text = "[" + cmp.Or(string(c.Lineage.Speaker), string(m.Role)) + "] " + text
+			text = "[" + cmp.Or(string(agent), string(m.Role)) + "] " + text
 		}
 		parts = append(parts, text)
 	}
 	return strings.Join(parts, "\n\n")
 }
 
+// since returns the messages behind the last one of the agent itself; all, where
+// there is nothing behind one.
+func since(messages []agentbus.Message) []agentbus.Message {
+	for i := len(messages) - 1; i >= 0; i-- {
+		if messages[i].Role == agentbus.RoleAssistant && i+1 < len(messages) {
+			return messages[i+1:]
+		}
+	}
+	return messages
+}
+
 // maxArgument is the longest argument that Linux takes, less its end.
 const maxArgument = 128<<10 - 1
 
-// arguments returns the command line of a turn, and what its standard input
-// holds. The prompt stands behind "--", or on the input: it cannot become a
+// arguments returns the command line of a turn, with more behind the command, and
+// what its standard input holds. The prompt stands behind "--", or on the input: it cannot become a
 // flag (B5).
-func (a *Agent) arguments(text string) (args []string, stdin string, err error) {
+func (a *Agent) arguments(more []string, text string) (args []string, stdin string, err error) {
+	args = slices.Concat(a.config.Command, more)
 	if a.config.Input != InputArg {
-		return a.config.Command, text, nil
+		return args, text, nil
 	}
 	switch {
 	case strings.ContainsRune(text, 0):
@@ -42,7 +55,7 @@ func (a *Agent) arguments(text string) (args []string, stdin string, err error) 
 	case len(text) > maxArgument:
 		return nil, "", unfit("the prompt has "+strconv.Itoa(len(text))+" bytes, and an argument of a program can have "+strconv.Itoa(maxArgument), len(text), maxArgument)
 	}
-	return append(append([]string(nil), a.config.Command...), "--", text), "", nil
+	return append(args, "--", text), "", nil
 }
 
 func unfit(message string, observed, limit any) error {

@@ -2,7 +2,10 @@
 
 package execagent
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+)
 
 // supported reports whether programs can be agents on this system.
 const supported = false
@@ -11,3 +14,7 @@ func apart() *syscall.SysProcAttr { return nil }
 
 // Supervise does nothing on this system: [New] refuses every program.
 func Supervise([]string) int { return 1 }
+
+func killMarked(string) {}
+
+func drain(*os.File, int64) {}

@@ -16,10 +16,11 @@ import (
 // one after the other (B4). It reads a line for each, which is a request, and
 // writes lines that are an [event] each.
 type worker struct {
-	key   string
-	p     *process
-	lines *bufio.Scanner
-	leave func() // of its working directory
+	key string
+	p   *process
+	at  *room
+
+	served int // turns of the process
 
 	// Under the lock of the pool:
 	idle  *time.Timer   // ends it when it fires; nil while somebody has the worker
@@ -29,6 +30,7 @@ type worker struct {
 
 // A request asks a worker for a turn.
 type request struct {
+	Turn     agentbus.TurnID    `json:"turn"`
 	Prompt   string             `json:"prompt"`
 	Messages []agentbus.Message `json:"messages"`
 	// Env are the variables of the turn that a process of its own would have
@@ -37,13 +39,15 @@ type request struct {
 }
 
 // An event is what a worker says: a piece of its answer, or that the answer is
-// done, or that there is none.
+// done, or that there is none. One that names another turn than the one that is
+// served is passed over.
 type event struct {
-	Text      string `json:"text"`
-	Reasoning string `json:"reasoning"`
-	Done      bool   `json:"done"`
-	Error     string `json:"error"`
-	Model     string `json:"model"`
+	Turn      agentbus.TurnID `json:"turn"`
+	Text      string          `json:"text"`
+	Reasoning string          `json:"reasoning"`
+	Done      bool            `json:"done"`
+	Error     string          `json:"error"`
+	Model     string          `json:"model"`
 	Usage     *struct {
 		InputTokens  int64   `json:"input_tokens"`
 		CachedTokens int64   `json:"cached_tokens"`
@@ -57,7 +61,7 @@ func (w *worker) close() {
 	if w.p != nil {
 		w.p.stop()
 		w.p.wait()
-		w.leave()
+		w.at.leave()
 		w.p = nil
 	}
 }
@@ -68,12 +72,12 @@ func (w *worker) close() {
 func (a *Agent) Close() { a.pool.close() }
 
 // work has a turn served by the worker of its conversation.
-func (a *Agent) work(ctx context.Context, key string, ask *request, emit func(agentbus.Chunk) error) (stderr string, err error) {
-	line, err := json.Marshal(ask)
+func (a *Agent) work(ctx context.Context, t *turn) (stderr string, err error) {
+	line, err := json.Marshal(&request{t.call.Lineage.Turn, t.text, t.call.Messages, t.env})
 	if err != nil {
 		return "", err
 	}
-	w, err := a.pool.take(ctx, key)
+	w, err := a.pool.take(ctx, t.key)
 	if err != nil {
 		return "", err
 	}
@@ -88,54 +92,60 @@ func (a *Agent) work(ctx context.Context, key string, ask *request, emit func(ag
 				return "", a.cannotStart(err)
 			}
 		}
-		if err = a.exchange(ctx, w, line, ask.Prompt, emit); err == nil || !w.p.unread || attempt > 0 || ctx.Err() != nil {
+		if err = a.exchange(ctx, w, line, t); err == nil || !w.p.unread || attempt > 0 || ctx.Err() != nil {
 			break
 		}
 		w.close() // nothing of the request was sent
 	}
 	good = err == nil && ctx.Err() == nil
-	return w.p.stderr.String(), err
+	return w.p.stderr.text(t.hide), err
 }
 
 // begin starts the process of a worker.
 func (a *Agent) begin(w *worker) error {
-	dir, leave, err := a.rooms.enter(w.key)
+	at, err := a.rooms.enter(w.key)
 	if err != nil {
 		return err
 	}
-	p, err := a.start(a.config.Command, a.inherited(), dir)
+	p, err := a.start(a.config.Command, a.inherited(), at.dir)
 	if err != nil {
-		leave()
+		at.leave()
 		return err
 	}
-	w.p, w.leave = p, leave
-	w.lines = bufio.NewScanner(p)
-	w.lines.Buffer(nil, maxLine)
+	w.p, w.at, w.served = p, at, 0
 	return nil
 }
 
-// exchange asks a worker for one turn.
-func (a *Agent) exchange(ctx context.Context, w *worker, line []byte, text string, emit func(agentbus.Chunk) error) error {
+// exchange asks a worker for one turn. What it has said since the last one
+// belongs to none.
+func (a *Agent) exchange(ctx context.Context, w *worker, line []byte, t *turn) error {
 	defer context.AfterFunc(ctx, w.p.stop)()
+	w.at.touch()
+	if w.served++; w.served > 1 {
+		w.p.stderr.forget()
+		drain(w.p.stdout, a.config.MaxOutput)
+	}
 	w.p.write(string(line)+"\n", false)
 	defer w.p.written.Wait() // a worker that does not read is stopped with ctx
+	lines := bufio.NewScanner(w.p)
+	lines.Buffer(nil, maxLine)
 	left := a.config.MaxOutput
-	for w.lines.Scan() {
-		if left -= int64(len(w.lines.Bytes())); left < 0 {
+	for lines.Scan() {
+		if left -= int64(len(lines.Bytes()) + 1); left < 0 {
 			w.p.stop()
 			return a.tooLong()
 		}
 		var e event
-		if json.Unmarshal(w.lines.Bytes(), &e) != nil {
-			continue // a program may log
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Turn != "" && e.Turn != t.call.Lineage.Turn {
+			continue // a program may log, and may be late
 		}
 		if e.Error != "" {
 			w.p.stop()
-			return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the program said that it failed" + lastWords(e.Error), Explain: &agentbus.Explain{Rule: "B4"}}
+			return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the program said that it failed" + lastWords(t.hide(e.Error)), Explain: &agentbus.Explain{Rule: "B4"}}
 		}
-		done := a.chunk(&e, text, a.config.MaxOutput-left)
-		if done.Text != "" || done.Reasoning != "" || e.Done {
-			if err := emit(done); err != nil {
+		said := a.chunk(&e, t.text, a.config.MaxOutput-left)
+		if said.Text != "" || said.Reasoning != "" || e.Done {
+			if err := t.emit(said); err != nil {
 				w.p.stop()
 				return err
 			}
@@ -145,11 +155,12 @@ func (a *Agent) exchange(ctx context.Context, w *worker, line []byte, text strin
 		}
 	}
 	w.p.stop()
-	if errors.Is(w.lines.Err(), bufio.ErrTooLong) {
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
 		return a.tooLong()
 	}
+	w.p.wait() // until it has said all it says
 	return &agentbus.Error{
-		Code: agentbus.CodeAgentUnavailable, Message: "the program ended before its turn was done" + lastWords(w.p.stderr.String()),
+		Code: agentbus.CodeAgentUnavailable, Message: "the program ended before its turn was done" + lastWords(w.p.stderr.text(t.hide)),
 		Explain: &agentbus.Explain{Rule: "B4", Next: "send the same turn again: it meets a new worker"},
 	}
 }

@@ -3,6 +3,7 @@ package execagent_test
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -153,9 +154,10 @@ func TestWorkerExchange(t *testing.T) {
 		}
 		nobodyBelow(t, a.Dir())
 	}
-	echo := newWorkers(t, execagent.Config{}, `read -r line; printf '{"text":"%s","done":true}\n' "$(echo "$line" | tr -d '\\"')"; read -r line`)
+	echo := newWorkers(t, execagent.Config{}, `read -r line; printf '{"text":"%s","done":true}\n' "$(echo "$line" | tr -d '\\"' | sed 's/./&~/g')"; read -r line`)
 	got, err := say(t.Context(), echo, "alice", "root", "hello")
-	for _, part := range []string{"prompt:hello", "role:user", "AGENTBUS_RUN_ID:r", "AGENTBUS_DEPTH:1", "AGENTBUS_TOKEN:abturn_", "AGENTBUS_ROOT_CONTEXT_ID:root"} {
+	got.Text = together(got.Text)
+	for _, part := range []string{"turn:r.t0.prog", "prompt:hello", "role:user", "AGENTBUS_RUN_ID:r", "AGENTBUS_DEPTH:1", "AGENTBUS_TOKEN:abturn_", "AGENTBUS_ROOT_CONTEXT_ID:root"} {
 		if err != nil || !strings.Contains(got.Text, part) {
 			t.Errorf("%q, %v, want %q in it", got.Text, err, part)
 		}
@@ -191,5 +193,54 @@ func TestIdleWorkersEnd(t *testing.T) {
 	}
 	if left := below(t, a.Dir()); len(left) > 0 {
 		t.Errorf("processes left: %q", left)
+	}
+}
+
+// B4: what a worker says between its turns, or of another turn, belongs to none.
+func TestLateWords(t *testing.T) {
+	t.Parallel()
+	a := newWorkers(t, execagent.Config{}, `n=0; while read -r line; do
+n=$((n+1)); echo '{"turn":"another","text":"of another","done":true}'
+echo "late $n" >&2
+echo "{\"turn\":\"r.t0.prog\",\"text\":\"$n\",\"done\":true}"
+echo '{"text":"too late"}'; echo '{"text":"half'; touch said$n; [ $n = 3 ] && exit 1
+done`)
+	for _, want := range []string{"1", "2"} {
+		if got, err := say(t.Context(), a, "alice", "root", "hello"); err != nil || got.Text != want {
+			t.Errorf("%q, %v, want %q", got.Text, err, want)
+		}
+		waitFor(t, a, "said"+want)
+	}
+}
+
+// waitFor waits until a worker has made a file.
+func waitFor(t *testing.T, a *execagent.Agent, name string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for over := time.After(time.Minute); ; {
+		if found, err := filepath.Glob(filepath.Join(a.Dir(), "*", name)); err != nil || len(found) > 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-over:
+			t.Fatalf("no %s", name)
+		}
+	}
+}
+
+// B3: the directory of a worker stays for as long as it serves.
+func TestDirectoryOfAWorker(t *testing.T) {
+	t.Parallel()
+	a := newWorkers(t, execagent.Config{DirAge: time.Hour}, `while read -r line; do touch -d 2020-01-01 .; echo "{\"text\":\"$(ls -d .)\",\"done\":true}"; done`)
+	for range 2 {
+		if got, err := say(t.Context(), a, "alice", "root", "hello"); err != nil || got.Text != "." {
+			t.Errorf("%q, %v", got.Text, err)
+		}
+		a.Sweep()
+	}
+	if left, err := filepath.Glob(filepath.Join(a.Dir(), "c-*")); err != nil || len(left) != 1 {
+		t.Errorf("%q, %v", left, err)
 	}
 }

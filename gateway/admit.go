@@ -73,7 +73,7 @@ func (g *Gateway) giveBack(x *exchange) {
 // takePlace takes a place at the agent when one is free and nobody waits for it.
 func (g *Gateway) takePlace(x *exchange) bool {
 	t := x.target
-	if t.Concurrency <= 0 {
+	if t.Concurrency <= 0 || x.envelope != nil && x.leads == nil { // what is no call must not wait for the call it is about
 		return true
 	}
 	x.line = g.lines.of(t.Name)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/faults"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // An answer is an agent's answer on its way to the caller.
@@ -269,7 +270,7 @@ func (a *answer) readWhole() ([]byte, error) {
 // the answer that was asked for is refused.
 func (a *answer) passLarge(begun []byte, sse bool) {
 	x, g, kept, status := a.exchange, a.gateway, a.kept(), a.resp.StatusCode
-	if at := skipSpace(begun, 0); status < http.StatusMultipleChoices && x.dialect != dialectOther && (sse || x.peek.stream || at == len(begun) || begun[at] != '{') {
+	if at := rawjson.Space(begun, 0); status < http.StatusMultipleChoices && x.dialect != dialectOther && (sse || x.peek.stream || at == len(begun) || begun[at] != '{') {
 		g.fail(a.w, a.r, x, a.noObject(kept))
 		return
 	}

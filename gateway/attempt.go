@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // roundTrip sends the request. A connection that failed before any of the body
@@ -57,8 +59,12 @@ func failure(ctx context.Context) verdict {
 }
 
 // unsent reports whether a request that failed with err has certainly not left
-// this process. One without a body tells so only by failing to connect.
+// this process. One without a body tells so only by failing to connect, where
+// the transport does not say.
 func unsent(err error, body *upload) bool {
+	if errors.Is(err, httpx.ErrUnsent) {
+		return true
+	}
 	if body.r.Size() > 0 {
 		return !body.read.Load()
 	}

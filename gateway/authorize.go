@@ -15,6 +15,7 @@ import (
 func (g *Gateway) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
+		x.noteUser(r.Header)
 		if err := g.permit(x); err != nil {
 			x.refuse(w, err)
 			return

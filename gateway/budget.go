@@ -170,6 +170,9 @@ func (g *Gateway) hold(x *exchange) (h agentbus.Hold) {
 			h.Budgets = append(h.Budgets, b)
 		}
 	}
+	if b, ok := g.chainBudget(x); ok {
+		h.Budgets = append(h.Budgets, b)
+	}
 	if h.Budgets == nil {
 		return h
 	}
@@ -199,6 +202,9 @@ func (x *exchange) worstCase() (amount agentbus.Micros, known bool) {
 		return 0, t.Priced || t.Local
 	}
 	u := agentbus.Usage{InputTokens: int64(len(x.body) + len(t.Model))}
+	if t.Cue && x.lineage.Chain != nil {
+		u.InputTokens += maxCue
+	}
 	if t.Price.Output > 0 {
 		if u.OutputTokens, known = x.peek.mostOutput(x.dialect); !known {
 			return 0, false

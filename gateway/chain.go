@@ -33,41 +33,50 @@ const maxAncestors = 64
 // chain compares the lineage that a call claims with what this bus knows of the
 // turn it was made inside of (G7): it cannot be less deep, or of another run,
 // and an agent that is asked again what it is answering already goes round in a
-// circle. A call without a parent pays nothing for it.
+// circle. A call without a parent pays nothing for it. Then the call gets its
+// place in the chain of agents.
 func (g *Gateway) chain(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
+		var above above
+		var err error
 		if x.lineage.Parent != "" {
-			if err := g.climb(r, x); err != nil {
-				x.refuse(w, err)
-				return
-			}
+			above, err = g.climb(r, x)
+		}
+		if err == nil {
+			err = g.hops(x, above)
+		}
+		if err != nil {
+			x.refuse(w, err)
+			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// climb walks from a call up its ancestors, as far as this bus knows them.
-func (g *Gateway) climb(r *http.Request, x *exchange) error {
+// climb walks from a call up its ancestors, as far as this bus knows them. It
+// returns what it knows of the first.
+func (g *Gateway) climb(r *http.Request, x *exchange) (first above, err error) {
 	at, depth, met := x.turnKey(), x.lineage.Depth, ""
 	way := []string{x.target.Name}
 	for range maxAncestors {
 		known, err := g.parents(r.Context(), at)
 		if err != nil {
-			return err
+			return first, err
 		}
 		if len(way) == 1 {
 			if err := g.regression(r.Context(), x, known); err != nil {
-				return err
+				return first, err
 			}
+			first = aboveOf(known)
 		}
 		above := inside(known, depth)
-		if len(above) == 0 || g.cfg.Cycles == CyclesOff || r.Method != http.MethodPost {
+		if len(above) == 0 || g.cfg.Cycles == CyclesOff || !x.isCall(r) {
 			break
 		}
 		for i := range above {
 			way = append(way, above[i].Agent)
-			if above[i].Agent != x.target.Name {
+			if !g.same(x.target, above[i].Agent) {
 				continue
 			}
 			if met != noteCycle {
@@ -77,7 +86,7 @@ func (g *Gateway) climb(r *http.Request, x *exchange) error {
 				met = noteCycle
 			}
 			if g.cfg.Cycles == CyclesRefuse || g.cfg.Cycles == CyclesDigest && met == noteCycle {
-				return errCycle(way)
+				return first, errCycle(way)
 			}
 		}
 		if at, depth = above[0].TurnKey, above[0].Depth; at.Parent == "" {
@@ -87,7 +96,7 @@ func (g *Gateway) climb(r *http.Request, x *exchange) error {
 	if met != "" {
 		x.note(met)
 	}
-	return nil
+	return first, nil
 }
 
 // parents returns the calls that the call of key at may have been made inside

@@ -30,6 +30,8 @@ type exchange struct {
 	body      []byte
 	peek      peek
 	dialect   dialect
+	envelope  *envelope // of a request of A2A; nil: of another dialect
+	carries   bool      // its dialect has a place for a chain of agents: that there is none says something (C10)
 	notes     []string
 	record    agentbus.CallRecord // what becomes of it
 	seen      agentbus.Observation
@@ -80,6 +82,9 @@ type InProcess struct {
 	// Declared says that the operator's configuration names whom the call goes
 	// to: a list of agents that Caller has does not bound it (G6).
 	Declared bool
+	// Chain is the place of the call in the chain of agents (C4): no header has
+	// it. nil: it is part of none.
+	Chain *agentbus.AgentChain
 }
 
 type inProcessKey struct{}
@@ -100,7 +105,7 @@ func InProcessOf(ctx context.Context) (InProcess, bool) {
 }
 
 func newExchange(r *http.Request) *exchange {
-	x := &exchange{requestID: httpx.NewRequestID(), began: time.Now()}
+	x := &exchange{requestID: httpx.NewRequestID(), began: time.Now(), envelope: envelopeOf(r)}
 	x.inProcess, _ = r.Context().Value(inProcessKey{}).(*InProcess)
 	return x
 }
@@ -155,7 +160,7 @@ func (x *exchange) refuse(w http.ResponseWriter, err error) {
 		w.Header()["X-Agentbus-Attempts"] = []string{strconv.Itoa(x.attempt)}
 	}
 	x.answering()
-	httpx.WriteError(w, x.lineage, err)
+	x.writeError(w, err)
 }
 
 // end records what one of our own errors made of the request.
@@ -205,5 +210,6 @@ func (x *exchange) fill() {
 		c.Agent = x.peek.model
 	}
 	c.RequestID, c.Caller, c.Speaker, c.Depth = x.requestID, x.caller.ID, x.lineage.Speaker, x.lineage.Depth
+	c.Chain = x.lineage.Chain
 	c.Stream, c.Notes, c.Began = x.peek.stream, x.notes, x.began
 }

@@ -64,3 +64,22 @@ func (t *Target) TryOnce() {
 
 // SetClock gives t a clock. It must be set before t is called.
 func (t *Target) SetClock(now func() time.Time) { t.now = now }
+
+// WithCue returns a body with a cue.
+func WithCue(body []byte, responses bool, cue string) []byte {
+	d := dialectChat
+	if responses {
+		d = dialectResponses
+	}
+	return withCue(body, d, cue)
+}
+
+// Hops returns the place of a call in its chain of agents, on a route that
+// carries chains.
+func Hops(rules ChainRules, caller agentbus.Principal, l agentbus.Lineage, known bool, parent *agentbus.AgentChain) (*agentbus.AgentChain, error) {
+	rules.setDefaults()
+	g := &Gateway{cfg: Config{Chain: rules}}
+	x := &exchange{carries: true, caller: caller, lineage: l}
+	err := g.hops(x, above{known: known, chain: parent})
+	return x.lineage.Chain, err
+}

@@ -112,6 +112,7 @@ type Config struct {
 	// call of its own; otherwise it is refused (G20).
 	ExecuteMismatch bool
 	Cycles          CycleMode // what becomes of calls that go round in a circle (G7); "": CyclesDigest
+	Chain           ChainRules
 
 	// Owner names this process in the ledger; required. Alive reports whether
 	// the process of another owner still runs, so that its unfinished calls
@@ -119,12 +120,20 @@ type Config struct {
 	Owner string
 	Alive func(owner string) bool
 
+	// Directory tells anybody where the agents are that have an address, at
+	// /.well-known/webfinger and /.well-known/agent-card/{local} (C36); nil: both
+	// are 404.
+	Directory http.Handler
+
 	Version string                      // of the product, for /version
 	Ready   func(context.Context) error // nil: always ready
 	// Degraded says what is not as the operator wants it although the bus
 	// serves, in words for everybody: /readyz shows them. nil: nothing is.
 	Degraded func() []string
 	Logger   *slog.Logger // nil: nothing is logged
+
+	A2A  A2AConfig
+	Face http.Handler // serves A2A for agents of other dialects, with an a2a.Request in its context; nil: nobody does (A3)
 
 	Observers []Observer // told of each request at its end (G33); none costs nothing
 	Tracer    Tracer     // nil: the traces of callers are continued, and none is begun (G34)
@@ -147,6 +156,9 @@ type Gateway struct {
 	stages []Stage
 	mux    *http.ServeMux
 	call   http.Handler // all stages
+	card   http.Handler // those before a card is served
+	a2a    http.Handler // those before an A2A request is counted, and serveA2A
+	rest   http.Handler // those that remain for one
 	log    *slog.Logger
 }
 
@@ -193,7 +205,7 @@ func build(c Config, calls *live) (*Gateway, error) {
 		{"route", g.route},         // which agent is meant, or 404
 		{"authorize", g.authorize}, // whether this caller may call it, or 403
 		{"depth", g.depth},         // 429 bridge_depth_exceeded
-		{"chain", g.chain},         // 400 for a depth that its parent belies, 429 cycle_refused
+		{"chain", g.chain},         // 400 for a depth or hop that its parent belies, 429 cycle_refused and chain_final
 		{"ledger", g.ledger},       // a duplicate of a call in flight attaches to it
 		{"admit", g.admit},         // 429 and 503 when the caller's rate or the agent has no room
 		{"reserve", g.reserve},     // a finished one is answered from memory; the rest is reserved, durably
@@ -213,6 +225,14 @@ func (c *Config) check() error {
 	}
 	if c.MaxDepth < 0 {
 		faults = append(faults, errors.New("gateway: MaxDepth is negative"))
+	}
+	for _, a := range c.Chain.AbsentOf {
+		if !a.valid() {
+			faults = append(faults, fmt.Errorf("gateway: Chain.AbsentOf has %q", a))
+		}
+	}
+	if !c.Chain.Absent.valid() {
+		faults = append(faults, fmt.Errorf("gateway: Chain.Absent is %q", c.Chain.Absent))
 	}
 	switch c.Cycles {
 	case "", CyclesDigest, CyclesRefuse, CyclesWarn, CyclesOff:
@@ -236,6 +256,7 @@ func (c *Config) setDefaults() {
 	c.DetachTimeout = or(c.DetachTimeout, 5*time.Minute)
 	c.InFlight = or(c.InFlight, 10_000)
 	c.Cycles = or(c.Cycles, CyclesDigest)
+	c.Chain.setDefaults()
 	c.BudgetWait = or(c.BudgetWait, 5*time.Second)
 	c.Budgets = narrowFirst(c.Budgets)
 	if c.Alive == nil {
@@ -275,9 +296,22 @@ func (g *Gateway) through(last string, h http.Handler) http.Handler {
 	return h
 }
 
+// from wraps h into the stages from the named one on.
+func (g *Gateway) from(first string, h http.Handler) http.Handler {
+	for i := len(g.stages) - 1; ; i-- {
+		if h = g.stages[i].Wrap(h); g.stages[i].Name == first {
+			return h
+		}
+	}
+}
+
 // routes builds the public surface (section 1 of the gateway's rules).
 func (g *Gateway) routes() {
 	g.call = g.through("proxy", nil)
+	g.rest = g.from("chain", nil)
+	g.card = g.through("lineage", http.HandlerFunc(g.serveCard))
+	g.mux.Handle("GET /.well-known/agent-card.json", g.card)
+	g.a2a = g.through("depth", http.HandlerFunc(g.serveA2A))
 	g.mux.Handle("POST /v1/chat/completions", g.call)
 	g.mux.Handle("POST /v1/responses", g.call)
 	list := g.through("identify", http.HandlerFunc(g.listModels))
@@ -289,11 +323,19 @@ func (g *Gateway) routes() {
 		answerJSON(w, map[string]any{"name": "agentbus", "version": g.cfg.Version, "protocol": "0"})
 	})
 	g.mux.HandleFunc("GET /openapi.json", showDocument)
-	g.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
-			Code: agentbus.CodeAgentNotFound, Message: "there is no " + r.Method + " here",
-			Explain: &agentbus.Explain{Next: "call POST /v1/chat/completions, POST /v1/responses, GET /v1/models or /agents/NAME/…"},
-		})
+	directory := g.cfg.Directory
+	if directory == nil {
+		directory = http.HandlerFunc(nothingHere)
+	}
+	g.mux.Handle("GET /.well-known/webfinger", directory)
+	g.mux.Handle("GET /.well-known/agent-card/{local}", directory)
+	g.mux.HandleFunc("/", nothingHere)
+}
+
+func nothingHere(w http.ResponseWriter, r *http.Request) {
+	httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
+		Code: agentbus.CodeAgentNotFound, Message: "there is no " + r.Method + " here",
+		Explain: &agentbus.Explain{Next: "call POST /v1/chat/completions, POST /v1/responses, GET /v1/models, /agents/NAME/… or /a2a/NAME"},
 	})
 }
 
@@ -303,6 +345,14 @@ func (g *Gateway) routes() {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.EscapedPath(), agentsPrefix) {
 		g.call.ServeHTTP(w, r)
+		return
+	}
+	if strings.HasPrefix(r.URL.EscapedPath(), a2aPrefix) {
+		if r.Method == http.MethodGet && strings.HasSuffix(strings.TrimRight(r.URL.EscapedPath(), "/"), cardPath) {
+			g.card.ServeHTTP(w, r)
+			return
+		}
+		g.a2a.ServeHTTP(w, r)
 		return
 	}
 	g.mux.ServeHTTP(w, r)

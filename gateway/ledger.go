@@ -23,7 +23,7 @@ const maxIdempotencyKey = 512
 func (g *Gateway) ledger(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
-		if r.Method != http.MethodPost {
+		if !x.isCall(r) {
 			x.record.State = agentbus.CallPassed
 			next.ServeHTTP(w, r)
 			return

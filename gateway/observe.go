@@ -103,6 +103,9 @@ func route(r *http.Request) string {
 	if strings.HasPrefix(r.URL.EscapedPath(), agentsPrefix) {
 		return agentsPrefix + "{name}/{path...}"
 	}
+	if strings.HasPrefix(r.URL.EscapedPath(), a2aPrefix) {
+		return a2aPrefix + "{name}/{path...}"
+	}
 	_, path, _ := strings.Cut(r.Pattern, " ")
 	return path
 }

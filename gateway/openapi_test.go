@@ -36,7 +36,9 @@ func TestDocumentNamesEveryRoute(t *testing.T) {
 		}
 	}
 	slices.Sort(served)
-	documented := slices.DeleteFunc(openapi.Read(t, "openapi.json").Operations(t), func(op string) bool { return strings.HasSuffix(op, " /agents/{name}/{path}") })
+	documented := slices.DeleteFunc(openapi.Read(t, "openapi.json").Operations(t), func(op string) bool {
+		return strings.Contains(op, " /agents/{name}/") || strings.Contains(op, " /a2a/{name}")
+	})
 	if diff := cmp.Diff(served, documented); diff != "" {
 		t.Errorf("routes (-served +documented):\n%s", diff)
 	}
@@ -45,7 +47,7 @@ func TestDocumentNamesEveryRoute(t *testing.T) {
 // What each route answers is what the document says.
 func TestAnswersAreAsDocumented(t *testing.T) {
 	t.Parallel()
-	d, b := openapi.Read(t, "openapi.json"), newBus(t, func(c *gateway.Config) { c.Version = "1" }, newAgent(t, "critic", nil))
+	d, b := openapi.Read(t, "openapi.json"), newBus(t, func(c *gateway.Config) { c.Version, c.Directory = "1", listed(t) }, newAgent(t, "critic", nil))
 	check := func(method, pattern string, got answer, status int) {
 		t.Helper()
 		if got.status != status {
@@ -56,6 +58,11 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	for _, path := range []string{"/healthz", "/readyz", "/version", "/openapi.json", "/v1/models"} {
 		check(http.MethodGet, path, b.send(http.MethodGet, path, "", asAlice), http.StatusOK)
 	}
+	const webfinger = "/.well-known/webfinger"
+	check(http.MethodGet, webfinger, b.send(http.MethodGet, webfinger+"?resource=acct:critic@bots.example.com", ""), http.StatusOK)
+	check(http.MethodGet, webfinger, b.send(http.MethodGet, webfinger, ""), http.StatusBadRequest)
+	check(http.MethodGet, "/.well-known/agent-card/{local}", b.send(http.MethodGet, "/.well-known/agent-card/critic", ""), http.StatusOK)
+	check(http.MethodGet, "/.well-known/agent-card/{local}", b.send(http.MethodGet, "/.well-known/agent-card/nobody", ""), http.StatusNotFound)
 	check(http.MethodGet, "/v1/models/{id}", b.send(http.MethodGet, "/v1/models/agent/critic", "", asAlice), http.StatusOK)
 	check(http.MethodGet, "/v1/models/{id}", b.send(http.MethodGet, "/v1/models/nobody", "", asAlice), http.StatusNotFound)
 	check(http.MethodGet, "/v1/models", b.send(http.MethodGet, "/v1/models", ""), http.StatusUnauthorized)

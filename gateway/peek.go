@@ -1,12 +1,12 @@
 package gateway
 
 import (
-	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // A peek is what the gateway reads of a request body before it forwards the
@@ -43,16 +43,16 @@ func peekBody(body []byte) (p peek, err error) {
 	if !json.Valid(body) {
 		return p, invalidRequest("the body is not valid JSON", "send a JSON object with model and messages")
 	}
-	i := skipSpace(body, 0)
+	i := rawjson.Space(body, 0)
 	if body[i] != '{' {
 		return p, invalidRequest("the body is not a JSON object", "send a JSON object with model and messages")
 	}
 	seen := [len(peeked)]bool{}
-	for i = skipSpace(body, i+1); body[i] != '}'; {
-		end := skipValue(body, i)
-		key := unquote(body[i:end])
-		at := skipSpace(body, skipSpace(body, end)+1) // behind the colon
-		over := skipValue(body, at)
+	for i = rawjson.Space(body, i+1); body[i] != '}'; {
+		end := rawjson.Value(body, i)
+		key := rawjson.Text(body[i:end])
+		at := rawjson.Space(body, rawjson.Space(body, end)+1) // behind the colon
+		over := rawjson.Value(body, at)
 		for f, name := range peeked {
 			if len(key) != len(name) || !strings.EqualFold(key, name) {
 				continue
@@ -67,8 +67,8 @@ func peekBody(body []byte) (p peek, err error) {
 				return p, err
 			}
 		}
-		if i = skipSpace(body, over); body[i] == ',' {
-			i = skipSpace(body, i+1)
+		if i = rawjson.Space(body, over); body[i] == ',' {
+			i = rawjson.Space(body, i+1)
 		}
 	}
 	return p, nil
@@ -80,7 +80,7 @@ func (p *peek) set(f int, body []byte, at, over int) error {
 	case f > peekedStream:
 		p.figures[f] = figure(v)
 	case f == peekedModel && v[0] == '"':
-		p.model, p.modelAt, p.over = unquote(v), at, over
+		p.model, p.modelAt, p.over = rawjson.Text(v), at, over
 	case f == peekedModel:
 		return invalidRequest(`"model" is not a string`, `send the name of an agent as "model"`)
 	case v[0] == 't' || v[0] == 'f' || v[0] == 'n':
@@ -132,60 +132,6 @@ func (p *peek) withModel(body []byte, model string) []byte {
 	out = append(out, body[:p.modelAt]...)
 	out = strconv.AppendQuote(out, model) // names of models are plain; see the configuration
 	return append(out, body[p.over:]...)
-}
-
-// skipSpace, skipValue and unquote walk JSON that is known to be valid.
-func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
-		i++
-	}
-	return i
-}
-
-func skipValue(b []byte, i int) int {
-	depth := 0
-	for ; i < len(b); i++ {
-		switch b[i] {
-		case '"':
-			if i = endOfString(b, i); depth == 0 {
-				return i + 1
-			}
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-			if depth < 0 {
-				return i // the scalar before it ends with its container
-			}
-		case ',', ':', ' ', '\n', '\t', '\r':
-			if depth == 0 {
-				return i
-			}
-		}
-	}
-	return i
-}
-
-// endOfString returns where the string that begins at b[i] has its last quote.
-func endOfString(b []byte, i int) int {
-	for i++; ; i++ {
-		j := bytes.IndexAny(b[i:], `"\`)
-		if i += j; b[i] == '"' {
-			return i
-		}
-		i++ // past what is escaped
-	}
-}
-
-func unquote(quoted []byte) string {
-	if bytes.IndexByte(quoted, '\\') < 0 {
-		return string(quoted[1 : len(quoted)-1])
-	}
-	var s string
-	_ = json.Unmarshal(quoted, &s) // a string of valid JSON
-	return s
 }
 
 func invalidRequest(message, next string) error {

@@ -96,10 +96,20 @@ func (g *Gateway) endStopped(x *exchange, cancel context.CancelCauseFunc) {
 }
 
 func (x *exchange) bodyOut() []byte {
-	if t, ok := x.target, x.dialect != dialectOther; ok && t.Model != "" {
-		return x.peek.withModel(x.body, t.Model)
+	if x.envelope != nil && x.envelope.body != nil {
+		return x.envelope.body
 	}
-	return x.body
+	t, out := x.target, x.body
+	if x.dialect == dialectOther {
+		return out
+	}
+	if t.Model != "" {
+		out = x.peek.withModel(out, t.Model)
+	}
+	if c := x.lineage.Chain; c != nil && t.Cue {
+		out = withCue(out, x.dialect, c.Render())
+	}
+	return out
 }
 
 // outbound is the request to the agent: the bytes as they came, hop-by-hop
@@ -110,7 +120,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 	h := make(http.Header, len(r.Header)+8)
 	copyEndToEnd(h, r.Header)
 	for name := range h {
-		if notForwarded[name] || strings.HasPrefix(name, "X-Forwarded-") {
+		if notForwarded[name] || strings.HasPrefix(name, "X-Forwarded-") || tellsUser(name) {
 			delete(h, name)
 		}
 	}
@@ -118,17 +128,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 		h["User-Agent"] = nil // the transport would add its own
 	}
 	x.forwardedFor(h, r)
-	for k, v := range x.target.Header {
-		if !agentbus.IsProtocolHeader(k) { // the configuration refuses these too (K6)
-			h[k] = v
-		}
-	}
-	switch {
-	case !x.target.Authorization.IsZero():
-		h["Authorization"] = []string{reveal(x.target.Authorization)}
-	case x.target.Passthrough && !x.auth.IsZero():
-		h["Authorization"] = []string{reveal(x.auth)}
-	}
+	x.user(h, r.Header)
 	out := x.lineage
 	out.TraceParent = x.seen.Client.String()
 	if !x.target.Local {
@@ -138,6 +138,13 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 		out = out.Forward()
 	}
 	out.SetHeaders(h)
+	g.layer(ctx, x, h)
+	switch { // last: nothing else sets it (K6)
+	case !x.target.Authorization.IsZero():
+		h["Authorization"] = []string{reveal(x.target.Authorization)}
+	case x.target.Passthrough && !x.auth.IsZero():
+		h["Authorization"] = []string{reveal(x.auth)}
+	}
 	req := (&http.Request{
 		Method: r.Method, URL: u, Host: u.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -155,7 +162,7 @@ func (x *exchange) ownContext(ctx context.Context) context.Context {
 		return ctx
 	}
 	caller := agentbus.Principal{ID: "agent:" + x.target.Name, Grants: x.caller.Grants} // it may call what its caller may
-	return WithInProcess(ctx, InProcess{Caller: caller, Payer: x.payer})
+	return WithInProcess(ctx, InProcess{Caller: caller, Payer: x.payer, Chain: x.lineage.Chain})
 }
 
 // reveal is where the proxy writes a credential into a request (P19).

@@ -26,6 +26,9 @@ func (g *Gateway) route(next http.Handler) http.Handler {
 }
 
 func (g *Gateway) findTarget(r *http.Request, x *exchange) error {
+	if x.envelope != nil {
+		return g.findA2A(x)
+	}
 	name, below, err := readPath(r)
 	if x.record.Agent, x.path = name, below; err != nil {
 		return err
@@ -61,18 +64,24 @@ func readPath(r *http.Request) (name, below string, err error) {
 	if slash {
 		below = "/" + below
 	}
+	err = passable(r, rest)
+	if plain, e := url.PathUnescape(name); e == nil {
+		name = plain
+	}
+	return name, below, err
+}
+
+// passable says why a request to an agent's own path is not passed on, or nil.
+func passable(r *http.Request, path string) (err error) {
 	switch up := r.Header.Get("Upgrade"); {
 	case up != "" && !strings.EqualFold(up, "h2c"): // which a client offers, and goes on without
 		err = invalidPath("G12", "connections are not upgraded on agent routes", "send the request without Upgrade")
 	case r.Method == http.MethodTrace || r.Method == http.MethodConnect: // TRACE tells the agent's credential back
 		err = invalidPath("G12", r.Method+" is not passed on to agents", "use another method")
-	case climbs(rest):
+	case climbs(path):
 		err = invalidPath("G1", "the path has a segment of dots, by which it could leave the agent's API", "send the path it resolves to")
 	}
-	if plain, e := url.PathUnescape(name); e == nil {
-		name = plain
-	}
-	return name, below, err
+	return err
 }
 
 // climbs reports whether a server could find . or .. among the segments of an

@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +17,9 @@ import (
 // changed once they are returned.
 type Router interface {
 	// Route returns the agent that name means: its name or one of its aliases,
-	// exactly (G1).
+	// exactly (G1), or its address in any of its forms (C34). It asks nobody: an
+	// agent elsewhere is looked for when its Transport is used, behind the stages
+	// that may refuse the call (C8).
 	Route(name string) (*Target, bool)
 	// Targets returns every agent, by name.
 	Targets() []*Target
@@ -24,8 +28,15 @@ type Router interface {
 // A Target is an agent and how it is called.
 type Target struct {
 	Name string
-	Kind string   // for people: openai, builtin, conversation
-	URL  *url.URL // base of its API, such as http://127.0.0.1:9001/v1; nil with URLs
+	Kind string // for people: openai, builtin, conversation
+	// Address is under which everybody finds the agent, such as
+	// critic@example.com; none when it has none. It is compared when calls go
+	// round in a circle (C12).
+	Address agentbus.Address
+	// Cue tells the agent, which is a model, where in a chain of agents it
+	// answers: as the first message of a chat completion, or as instructions (C9).
+	Cue bool
+	URL *url.URL // base of its API, such as http://127.0.0.1:9001/v1; nil with URLs
 	// URLs are the bases of an agent that is reached at several, in place of URL.
 	// Each call goes to the one that has the least to do (G13).
 	URLs []*url.URL
@@ -45,7 +56,13 @@ type Target struct {
 	Passthrough bool
 	// AllowPlaintext lets credentials leave over plain HTTP to another machine (P24).
 	AllowPlaintext bool
-	Header         http.Header // added to every request; protocol headers cannot be set here
+	Header         http.Header // set in every request (K6); of the protocol's, only those of a conversation's lineage can be
+	// HeaderProvider returns headers that are set after those of Header, for
+	// programs that mount a Gateway (K6); nil: there are none.
+	HeaderProvider func(context.Context) http.Header
+	// Kagent tells the agent on whose behalf it is called: x-user-id, and
+	// x-kagent-source on the calls of runtimes (K7).
+	Kagent bool
 	// Secrets are what Header holds of secrets: they are taken out of what the
 	// agent says in its errors, as Authorization is (P19).
 	Secrets   []agentbus.Credential
@@ -64,6 +81,8 @@ type Target struct {
 	// RefuseUnknown answers CodeOutcomeUnknown to a call that a dead process left
 	// executing, until an operator voids it; otherwise it is executed again (G24).
 	RefuseUnknown bool
+	// A2A says how an agent is called that speaks A2A; nil: it does not.
+	A2A *A2AAgent
 	// Local says that the agent lives in this process: nothing crosses a wire.
 	Local bool
 
@@ -87,17 +106,21 @@ func (t *Target) plaintext() bool {
 
 // A Table is a fixed set of agents.
 type Table struct {
-	targets []*Target
-	byName  map[string]*Target
+	targets   []*Target
+	byName    map[string]*Target
+	byAddress map[string]*Target // by the key of the address
 }
 
-// NewTable returns a Router of targets under their names, their aliases and the
-// built-in aliases bridge/<kind>/<name> and agent/<name> (G1). A configured
+// NewTable returns a Router of targets under their names, their addresses, their
+// aliases and the built-in aliases bridge/<kind>/<name> and agent/<name> (G1). A configured
 // name or alias goes before a built-in one; between configured ones the first
 // wins, and the configuration refuses such a pair.
 func NewTable(targets []*Target, aliases map[string]*Target) *Table {
-	t := &Table{targets: targets, byName: make(map[string]*Target, 3*len(targets)+len(aliases))}
+	t := &Table{targets: targets, byName: make(map[string]*Target, 3*len(targets)+len(aliases)), byAddress: map[string]*Target{}}
 	for _, a := range targets {
+		if !a.Address.IsZero() {
+			t.byAddress[a.Address.Key()] = a
+		}
 		t.byName["bridge/"+a.Kind+"/"+a.Name] = a
 		t.byName["agent/"+a.Name] = a
 	}
@@ -108,8 +131,19 @@ func NewTable(targets []*Target, aliases map[string]*Target) *Table {
 	return t
 }
 
-// Route returns the agent of that name or alias.
-func (t *Table) Route(name string) (*Target, bool) { a, ok := t.byName[name]; return a, ok }
+// Route returns the agent of that name, alias or address.
+func (t *Table) Route(name string) (*Target, bool) {
+	a, ok := t.byName[name]
+	if ok || !strings.Contains(name, "@") {
+		return a, ok
+	}
+	address, err := agentbus.ParseAddress(name)
+	if err != nil {
+		return nil, false
+	}
+	a, ok = t.byAddress[address.Key()]
+	return a, ok
+}
 
 // Targets returns the agents as they were given.
 func (t *Table) Targets() []*Target { return t.targets }

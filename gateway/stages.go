@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/internal/faults"
 )
 
@@ -180,14 +181,22 @@ func (g *Gateway) tooLarge() error {
 // next free index is known, in the ledger.
 func (g *Gateway) lineage(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchangeOf(r)
-		l, err := agentbus.ParseLineage(r.Header)
+		x, h := exchangeOf(r), r.Header
+		if e := x.envelope; e != nil {
+			if e.peek(x.body); e.fault == nil {
+				h = a2a.MergeLineage(h, &e.call, x.body)
+			}
+		}
+		l, err := agentbus.ParseLineage(h)
 		if err != nil {
 			x.refuse(w, err)
 			return
 		}
 		if twins := agentbus.Twins(r.Header); len(twins) > 0 {
 			x.note("stripped:" + strings.ToLower(strings.Join(twins, "+")))
+		}
+		if x.inProcess != nil {
+			l.Chain = x.inProcess.Chain
 		}
 		x.lineage, x.named, x.minted = l, l.Run != "", l.Turn == ""
 		g.place(x, l.TraceParent, l.TraceState)

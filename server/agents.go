@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"net/http"
 	"net/url"
@@ -40,24 +42,25 @@ func (s *wiring) buildAgents() error {
 
 func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 	t := &gateway.Target{
-		Name: name, Kind: string(a.Kind), Model: a.Model, Authorization: a.Authorization,
+		Name: name, Kind: string(a.Kind), Address: a.At, Model: a.Model, Authorization: a.Authorization,
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
 		Header: headers(a.Headers), Secrets: secrets(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
 		Affinity: a.Affinity == config.AffinityConversation, Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
 		Concurrency: a.Concurrency, Queue: a.Queue, QueueTimeout: a.QueueTimeout,
-		RefuseUnknown: a.OnCrash == config.CrashRefuse,
+		Kagent: a.Kagent, RefuseUnknown: a.OnCrash == config.CrashRefuse,
 	}
 	if a.Price != nil {
 		t.Price, t.Priced = agentbus.Price(*a.Price), true
 	}
 	if a.Kind == config.KindOpenAI {
+		t.Cue = true
 		return t, reach(t, a)
 	}
 	b, err := s.local(name, a)
 	if err != nil {
 		return nil, err
 	}
-	h := openai.Handler(openai.HandlerConfig{Backend: called(b), Log: s.log, MaxBody: int64(s.cfg.Limits.MaxBody)})
+	h := openai.Handler(openai.HandlerConfig{Backend: agentbus.Wrap(b, told, called), Log: s.log, MaxBody: int64(s.cfg.Limits.MaxBody)})
 	t.Local, t.Transport = true, httpx.Memory(h)
 	t.URL, err = url.Parse(memoryURL)
 	return t, err
@@ -85,7 +88,11 @@ func (s *wiring) local(name string, a config.Agent) (agentbus.Backend, error) {
 	case config.KindConversation:
 		return s.conversationAgent(a.Conversation)
 	case config.KindExec:
-		return s.program(name, a)
+		b, err := s.program(name, a)
+		if err != nil {
+			return nil, err
+		}
+		return agentbus.Cue(b), nil
 	default:
 	}
 	bus, err := s.agent(name)
@@ -128,5 +135,28 @@ func (s *wiring) agent(name string) (agentbus.Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent %s: %w", name, err)
 	}
-	return b, nil
+	return agentbus.Wrap(b, carried), nil
+}
+
+// carried tells the gateway the place of a call in its chain of agents, which no
+// header has (C4).
+func carried(b agentbus.Backend) agentbus.Backend {
+	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		if mark, ok := gateway.InProcessOf(ctx); ok {
+			mark.Chain = c.Lineage.Chain
+			ctx = gateway.WithInProcess(ctx, mark)
+		}
+		return b.Call(ctx, c)
+	})
+}
+
+// told gives an agent of this process the place of its call in the chain of
+// agents, as the gateway found it.
+func told(b agentbus.Backend) agentbus.Backend {
+	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		if mark, ok := gateway.InProcessOf(ctx); ok {
+			c.Lineage.Chain = mark.Chain // of this request alone: the dialect made c for it
+		}
+		return b.Call(ctx, c)
+	})
 }

@@ -110,7 +110,7 @@ func (s *Server) Submit(ctx context.Context, st Start) (agentbus.RunID, error) {
 func (s *wiring) options(run agentbus.RunID) conversation.Options {
 	return conversation.Options{
 		Run: run, Payer: LocalPayer, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, MaxDepth: s.cfg.Limits.MaxDepth,
-		AskTimeout: s.cfg.Interrupts.Timeout,
+		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
 	}
 }
 
@@ -239,11 +239,12 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 		MaxWidth: s.cfg.Limits.MaxWidth, OnHalt: conversation.OnHalt(def.OnHalt), Plan: plan(&def),
 	}
 	var faults []error
+	speakers := def.Speakers()
 	for i, p := range def.Participants {
 		b, err := s.agent(p.Agent)
 		faults = append(faults, err)
 		part := conversation.Participant{
-			Name: agentbus.Speaker(p.Agent), Slug: p.Slug, Label: p.Label, Agent: p.Agent,
+			Name: agentbus.Speaker(speakers[i]), Slug: p.Slug, Label: p.Label, Agent: p.Agent,
 			Backend: agentbus.Wrap(b, s.approvalOf(&def, i), s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned), calling),
 			Auth:    conversation.AuthMode(p.Auth),
 		}
@@ -258,9 +259,9 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 // plan returns the plan of a configured conversation; nil is the default one.
 func plan(def *config.Conversation) conversation.Plan {
 	names := func(but string) (all []agentbus.Speaker) {
-		for _, p := range def.Participants {
-			if p.Agent != but {
-				all = append(all, agentbus.Speaker(p.Agent))
+		for _, name := range def.Speakers() {
+			if name != but {
+				all = append(all, agentbus.Speaker(name))
 			}
 		}
 		return all
@@ -309,7 +310,7 @@ func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
 	}
 	return conversation.Backend(conversation.BackendConfig{
 		Conversation: c, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, Spec: stored, MaxDepth: s.cfg.Limits.MaxDepth,
-		AskTimeout: s.cfg.Interrupts.Timeout,
+		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
 		Payer: func(ctx context.Context) agentbus.Payer {
 			p, _ := gateway.InProcessOf(ctx) // the gateway has said who pays
 			return p.Payer

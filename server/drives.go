@@ -55,5 +55,8 @@ func (s *Server) Driving() int {
 // drive drives a run that was prepared, through the gateway of this bus. The
 // caller has begun it.
 func (s *Server) drive(ctx context.Context, c conversation.Conversation, o conversation.Options) iter.Seq2[conversation.Event, error] {
-	return conversation.Stream(gateway.WithInProcess(ctx, gateway.InProcess{Payer: o.Payer}), c, o)
+	return func(yield func(conversation.Event, error) bool) {
+		defer s.reachable(ctx)()
+		conversation.Stream(gateway.WithInProcess(ctx, gateway.InProcess{Payer: o.Payer}), c, o)(yield)
+	}
 }

@@ -59,8 +59,12 @@ func (s *wiring) newProgram(name string, a config.Agent) (*execagent.Agent, erro
 		dir = filepath.Join(cache, "agentbus", name)
 	}
 	output, fields := execagent.Output(a.Output), execagent.Fields(a.Fields)
-	if a.Output == config.ExecClaude {
+	switch a.Output {
+	case config.ExecClaude:
 		output, fields = execagent.OutputJSONL, execagent.ClaudeStreamJSON()
+	case config.ExecCodex:
+		output, fields = execagent.OutputJSONL, execagent.CodexJSON()
+	case config.ExecText, config.ExecJSONL:
 	}
 	env := s.cfg.Env
 	if env == nil {
@@ -71,7 +75,7 @@ func (s *wiring) newProgram(name string, a config.Agent) (*execagent.Agent, erro
 		Input: execagent.Input(a.Input), Output: output, Fields: fields, ReportCost: a.UsageCost,
 		Timeout: a.Timeout, KillAfter: a.KillAfter, MaxOutput: int64(a.MaxOutput), MaxMemory: int64(a.MaxMemory),
 		Env: a.Env, ForwardAuthorizationEnv: a.ForwardEnv, Dir: dir, DirAge: a.DirAge, ShareDir: a.ShareDir,
-		Conversation: a.Affinity == config.AffinityConversation, InstallKey: s.store.InstallKey(),
+		Conversation: a.Affinity == config.AffinityConversation, InstallKey: s.store.InstallKey(), Session: execagent.Session(a.Session),
 		Worker: a.Mode == config.ExecWorker, Workers: a.Workers, WorkerIdle: a.WorkerIdle,
 		MaxDepth: s.cfg.Limits.MaxDepth, URL: s.address, Caller: onWhoseBill, Tokens: &s.tokens, Lookup: env, Logger: s.log,
 	})

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -14,6 +15,10 @@ import (
 // brought along. Readers never wait.
 type roster struct {
 	table atomic.Pointer[gateway.Table]
+	// elsewhere makes the target of an agent that the table does not have, by its
+	// address; nil: there are none. It asks nobody: what it returns resolves the
+	// address when it is called (C8), and is the same for the same address.
+	elsewhere func(agentbus.Address) (*gateway.Target, bool)
 
 	mu      sync.Mutex // guards what the next table is made of
 	targets []*gateway.Target
@@ -53,8 +58,19 @@ func (r *roster) add(name string, build func() (*gateway.Target, error)) error {
 	return nil
 }
 
-// Route returns the agent that name means.
-func (r *roster) Route(name string) (*gateway.Target, bool) { return r.table.Load().Route(name) }
+// Route returns the agent that name means. Configured agents go before those of
+// others (C35).
+func (r *roster) Route(name string) (*gateway.Target, bool) {
+	t, ok := r.table.Load().Route(name)
+	if ok || r.elsewhere == nil || !strings.Contains(name, "@") {
+		return t, ok
+	}
+	address, err := agentbus.ParseAddress(name)
+	if err != nil {
+		return nil, false
+	}
+	return r.elsewhere(address)
+}
 
 // Targets returns every agent.
 func (r *roster) Targets() []*gateway.Target { return r.table.Load().Targets() }

@@ -64,6 +64,7 @@ type Server struct {
 	url     atomic.Pointer[string] // where the bus is reached from this machine; nil: nowhere yet
 
 	driven    drives
+	loopback  loopback
 	current   atomic.Pointer[wiring]
 	reloading reloading
 }

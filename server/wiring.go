@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/policy"
@@ -18,6 +19,8 @@ type wiring struct {
 	identity *identity.Chain
 	router   roster
 	gateway  *gateway.Gateway
+	resolver *a2a.Resolver // of the agents of others
+	found    *a2a.Directory
 	programs map[string]*program // agents that are programs, by name
 	breakers map[guarded]*policy.Breaker
 }
@@ -35,6 +38,9 @@ func (s *Server) wire(c Config) (*wiring, error) {
 	if err := w.buildAgents(); err != nil {
 		return nil, err
 	}
+	if err := w.buildAddresses(); err != nil {
+		return nil, err
+	}
 	build := gateway.New
 	if before := s.now(); before != nil {
 		build = before.gateway.Reconfigured
@@ -43,6 +49,30 @@ func (s *Server) wire(c Config) (*wiring, error) {
 	var err error
 	w.gateway, err = build(w.gatewayConfig())
 	return w, err
+}
+
+// chainRules are those of chains of agents (C6, C10, C13). In the configuration 0
+// means none; to the rooms it means that nothing was said.
+func (s *wiring) chainRules() gateway.ChainRules {
+	c := s.cfg.Chain
+	r := gateway.ChainRules{MaxHops: s.maxHops(), MaxCalls: int64(c.MaxCalls), Absent: gateway.AbsentChain(c.RequireFromAgents), AbsentOf: map[string]gateway.AbsentChain{}}
+	if r.MaxCalls == 0 {
+		r.MaxCalls = -1
+	}
+	for _, k := range s.cfg.Config.Keys {
+		if k.RequireChain != "" {
+			r.AbsentOf[k.ID] = gateway.AbsentChain(k.RequireChain)
+		}
+	}
+	return r
+}
+
+// maxHops is the most hops of a chain of agents, as the rooms want to be told.
+func (s *wiring) maxHops() int {
+	if s.cfg.Chain.MaxHops == 0 {
+		return -1
+	}
+	return s.cfg.Chain.MaxHops
 }
 
 func (s *wiring) gatewayConfig() gateway.Config {
@@ -61,8 +91,9 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
 		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
+		Chain:           s.chainRules(),
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
-		Observers: []gateway.Observer{s.metrics},
+		Observers: []gateway.Observer{s.metrics}, Directory: s.found,
 	}
 	if s.traces != nil {
 		c.Observers, c.Tracer = append(c.Observers, s.traces), s.traces

@@ -73,6 +73,9 @@ func (v *callVerb) backend(a *app) (*openai.Backend, error) {
 	if url == "" {
 		url, _ = a.env(execagent.EnvURL)
 	}
+	if run, _ := a.env(execagent.EnvRunID); url == "" && run != "" {
+		return nil, &failure{exit: exitUsage, what: "there is no bus to call", why: "this program is run by a bus that cannot be reached from it", next: "run it under agentbus serve, or hand on the environment that the bus gave the program"}
+	}
 	if url == "" {
 		return nil, &failure{exit: exitUsage, what: "there is no bus to call", why: "neither --server nor " + execagent.EnvURL + " names one", next: "start one with agentbus serve, and name it: --server http://127.0.0.1:8080"}
 	}

@@ -54,6 +54,48 @@ func onceEach(t *testing.T, turns []agentbus.Turn, agents map[agentbus.Speaker]*
 	}
 }
 
+// R1, R3: an agent that takes part more than once is as many participants, under
+// any plan: each with a slug, a label and a share of the turns of its own.
+func TestOneAgentTwice(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "a", 0)
+	for plan, want := range map[string]string{
+		"plan: round-robin, max_turns: 4":    "a t0.a, Second t1.second, a t2.a, Second t3.second",
+		"plan: fan-out, synthesizer: judge":  "a t0.a, Second t1.second, judge t2.judge",
+		"plan: moderator, moderator: second": "Second t0.second, a t1.a, Second t2.second, a t3.a, Second t4.second",
+		"plan: fan-out, synthesizer: second": "a t0.a, judge t1.judge, Second t2.second",
+		"plan: alternate, max_turns: 3":      "a t0.a, Second t1.second, a t2.a",
+	} {
+		t.Run(plan, func(t *testing.T) {
+			t.Parallel()
+			judge := ""
+			if strings.Contains(plan, "fan-out") {
+				judge = ", {agent: a, slug: judge}"
+			}
+			if strings.Contains(plan, "moderator") {
+				plan += ", max_turns: 5"
+			}
+			path := configure(t, fmt.Sprintf("agents: {a: {kind: openai, url: %q}}\nconversations: {c: {participants: [{agent: a, slug: a}, {agent: a, slug: second, label: Second}%s], %s}}\n",
+				a.URL+"/v1", judge, plan))
+			code, r, stderr := drove(t, path, "run", "c", "go")
+			if code != 0 {
+				t.Fatalf("exit %d: %s", code, stderr)
+			}
+			labels := map[agentbus.Speaker]string{"a": "a", "second": "Second", "judge": "judge"}
+			var got []string
+			for _, turn := range r.Turns {
+				got = append(got, labels[turn.Speaker]+" "+strings.TrimPrefix(string(turn.ID), string(r.Run)+"."))
+				if turn.Agent != "a" {
+					t.Errorf("%s was spoken by %s", turn.ID, turn.Agent)
+				}
+			}
+			if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
 // A run that has spent its budget ends with 4; with more it goes on from there
 // (R8, R16).
 func TestBudgetPausesARunUntilThereIsMore(t *testing.T) {

@@ -18,6 +18,17 @@ import (
 	"github.com/agentbus/agentbus/internal/faults"
 )
 
+// faulty builds the program so that it can be killed at a point.
+func faulty(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "agentbus")
+	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "faults", "-o", path, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
 // A bus that is killed with -9 at any point of a call's life, each time the
 // point is passed, keeps every promise once it is started again: an acknowledged
 // answer is there to the byte and is not executed again, every other turn is
@@ -26,11 +37,7 @@ import (
 // G24, G27, G28, I1, I2, I3, I5, I7).
 func TestKilledAtEveryPoint(t *testing.T) { //nolint:tparallel // what follows the group waits for all of it
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "agentbus")
-	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "faults", "-o", program, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	program := faulty(t)
 	var mu sync.Mutex
 	kills := make(map[faults.Point]int, len(faults.Points()))
 	t.Run("points", func(t *testing.T) {

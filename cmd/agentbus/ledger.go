@@ -1,17 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/csv"
-	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
-	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin"
 )
 
 // ledgerVerbs show what calls came to.
@@ -56,9 +55,6 @@ type ledgerExportVerb struct {
 	CSV   bool   `name:"csv" help:"Comma-separated values with a head, in place of JSON lines."`
 }
 
-// exportPage is how many entries are read at once.
-const exportPage = 1000
-
 // Run prints entries by payer, in order.
 func (v *ledgerExportVerb) Run(ctx context.Context, a *app) error {
 	s, _, err := a.opened(ctx)
@@ -66,54 +62,7 @@ func (v *ledgerExportVerb) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // only read
-	balances, err := s.Store().Balances(ctx, agentbus.Payer(v.Payer))
-	if err != nil {
-		return err
-	}
-	out := bufio.NewWriter(a.stdout)
-	write, end := entryWriter(out, v.CSV)
-	for _, b := range balances {
-		for after, more := int64(0), true; more; {
-			entries, err := s.Store().Entries(ctx, b.Payer, after, exportPage)
-			if err != nil {
-				return err
-			}
-			for i := range entries {
-				if err := write(&entries[i]); err != nil {
-					return err
-				}
-				after = entries[i].Seq
-			}
-			more = len(entries) == exportPage
-		}
-	}
-	if err := end(); err != nil {
-		return err
-	}
-	return out.Flush()
-}
-
-// entryHead names the columns of an export, as JSON names them.
-var entryHead = []string{"payer", "seq", "kind", "call", "attempt", "agent", "run", "turn", "amount_micros", "unbilled_micros", "at", "prev", "hash"}
-
-// entryWriter returns what writes an entry, and what ends the export.
-func entryWriter(w io.Writer, asCSV bool) (write func(*agentbus.Entry) error, end func() error) {
-	if !asCSV {
-		enc := json.NewEncoder(w)
-		return func(e *agentbus.Entry) error { return enc.Encode(e) }, func() error { return nil }
-	}
-	table := csv.NewWriter(w)
-	_ = table.Write(entryHead) // what cannot be written is told at the end
-	return func(e *agentbus.Entry) error {
-			return table.Write([]string{
-				string(e.Payer), digits(e.Seq), string(e.Kind), digits(e.Call), strconv.Itoa(e.Attempt), e.Agent, string(e.Run), string(e.Turn),
-				digits(int64(e.Amount)), digits(int64(e.Unbilled)), e.At.UTC().Format(time.RFC3339Nano),
-				hex.EncodeToString(e.Prev[:]), hex.EncodeToString(e.Hash[:]),
-			})
-		}, func() error {
-			table.Flush()
-			return table.Error()
-		}
+	return admin.Export{Ledger: s.Store(), Payer: agentbus.Payer(v.Payer), CSV: v.CSV}.Write(ctx, a.stdout)
 }
 
 func entriesOf(n int64) string {
@@ -123,19 +72,70 @@ func entriesOf(n int64) string {
 	return digits(n) + " entries"
 }
 
-type ledgerVerifyVerb struct{}
+type ledgerVerifyVerb struct {
+	File string `placeholder:"FILE" help:"Verify an export in JSON lines in place of the store; - is standard input."`
+}
 
-// Run verifies the ledger.
-func (*ledgerVerifyVerb) Run(ctx context.Context, a *app) error {
+// Run verifies the ledger, or an export of it.
+func (v *ledgerVerifyVerb) Run(ctx context.Context, a *app) error {
+	if v.File != "" {
+		verdict, err := v.verifyFile(a)
+		if err != nil {
+			return err
+		}
+		return tellVerdict(a, verdict)
+	}
 	s, _, err := a.opened(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // only read
-	v, err := s.Store().VerifyLedger(ctx)
+	verdict, err := s.Store().VerifyLedger(ctx)
 	if err != nil {
 		return err
 	}
+	return tellVerdict(a, verdict)
+}
+
+// verifyFile recomputes every hash and link of an export. Entries that were cut
+// off a payer's end, and accounts that were left out whole, do not show in it.
+func (v *ledgerVerifyVerb) verifyFile(a *app) (verdict agentbus.LedgerVerdict, err error) {
+	in := a.stdin
+	if v.File != "-" {
+		f, err := os.Open(v.File)
+		if err != nil {
+			return verdict, &failure{exit: exitUsage, what: "the export cannot be read", why: err.Error()}
+		}
+		defer f.Close() //nolint:errcheck // only read
+		in = f
+	}
+	last := map[agentbus.Payer]agentbus.Entry{}
+	for dec := json.NewDecoder(in); verdict.Fault == ""; {
+		var e agentbus.Entry
+		err := dec.Decode(&e)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return verdict, &failure{exit: exitUsage, what: "the export is not JSON lines of `agentbus ledger export`", why: err.Error(), next: "export it without --csv"}
+		}
+		before := last[e.Payer]
+		switch {
+		case e.Seq != before.Seq+1 || e.Prev != before.Hash:
+			verdict.Bad, verdict.Fault = &e, "it does not follow the entry before it"
+		case e.Hash != e.Sum():
+			verdict.Bad, verdict.Fault = &e, "its hash is not that of its fields"
+		}
+		last[e.Payer] = e
+		verdict.Entries++
+		verdict.Charged += e.Amount
+	}
+	verdict.Payers = len(last)
+	return verdict, nil
+}
+
+// tellVerdict prints what a verification found; a fault ends with exit 1.
+func tellVerdict(a *app, v agentbus.LedgerVerdict) error {
 	if v.Fault == "" {
 		return a.answer(v, fmt.Sprintf("the ledger is in order: %s of %s, $%s charged\n",
 			entriesOf(v.Entries), plural(v.Payers, "payer"), v.Charged.USD()))

@@ -112,14 +112,14 @@ func TestLedgerExport(t *testing.T) {
 		if err := dec.Decode(&e); err != nil {
 			t.Fatal(err)
 		}
-		if e.Prev != before[e.Payer] || e.Hash == e.Prev {
-			t.Errorf("no link: %+v", e)
+		if e.Prev != before[e.Payer] || e.Hash != e.Sum() {
+			t.Errorf("no link, or not its hash: %+v", e)
 		}
 		before[e.Payer] = e.Hash
 		text, err := e.Hash.MarshalText()
 		want := []string{
-			string(e.Payer), digits(e.Seq), string(e.Kind), digits(e.Call), digits(int64(e.Attempt)), e.Agent, string(e.Run), string(e.Turn),
-			digits(int64(e.Amount)), digits(int64(e.Unbilled)), "2026-03-14T15:09:26.535897Z", row[11], string(text),
+			string(e.Payer), digits(e.Seq), string(e.Kind), digits(e.Call), digits(int64(e.Attempt)), row[5], e.Agent, string(e.Run), string(e.Turn),
+			digits(int64(e.Amount)), e.Amount.USD(), digits(int64(e.Unbilled)), e.Unbilled.USD(), "2026-03-14T15:09:26.535897Z", row[14], string(text),
 		}
 		if d := cmp.Diff(want, row); err != nil || d != "" {
 			t.Errorf("%v (-JSON +CSV):\n%s", err, d)
@@ -156,5 +156,37 @@ func TestLedgerVerify(t *testing.T) {
 	var v agentbus.LedgerVerdict
 	if err := json.NewDecoder(bytes.NewReader([]byte(stdout))).Decode(&v); code != 1 || err != nil || v.Bad == nil || v.Bad.Seq != 3 {
 		t.Errorf("exit %d, %v: %s", code, err, stdout)
+	}
+}
+
+// G28: who holds an export alone can verify it.
+func TestLedgerVerifyFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	args := billed(t, dir)
+	_, lines, _ := outcome(t.Context(), append(args, "ledger", "export")...)
+	verify := func(export string) (int, string) {
+		file := filepath.Join(dir, "export.jsonl")
+		if err := os.WriteFile(file, []byte(export), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := outcome(t.Context(), "ledger", "verify", "--file", file)
+		return code, stdout + stderr
+	}
+	if code, said := verify(lines); code != 0 || said != "the ledger is in order: 4 entries of 2 payers, $4.500000 charged\n" {
+		t.Errorf("exit %d: %s", code, said)
+	}
+	first, rest, _ := strings.Cut(lines, "\n")
+	for what, export := range map[string]string{
+		"an amount is changed":    strings.Replace(lines, `"amount_micros":1500000`, `"amount_micros":1`, 1),
+		"an entry is missing":     rest,
+		"an entry is there twice": first + "\n" + lines,
+	} {
+		if code, said := verify(export); code != 1 || !strings.Contains(said, "not in order") && !strings.Contains(said, "not what it must be") {
+			t.Errorf("%s: exit %d: %s", what, code, said)
+		}
+	}
+	if code, said := verify("payer,seq\n"); code != 2 || !strings.Contains(said, "--csv") {
+		t.Errorf("no JSON: exit %d: %s", code, said)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -25,7 +26,7 @@ func TestTokenOfATurn(t *testing.T) {
 		watch.ServeHTTP(w, r)
 	})
 	path, env := scripted(t, "keys: [{id: relay, secret_env: RELAY, inter_agent: true}, {id: alice, secret_env: ALICE, agents: [holder, net, own]}]\n", map[string]string{
-		"holder": "\nenv >$log/env.new; mv $log/env.new $log/env; while [ ! -e $log/go ]; do sleep 0.02; done\n",
+		"holder": "\necho \"I am $AGENTBUS_TOKEN\"; echo \"$AGENTBUS_TOKEN\" >&2; env >$log/env.new; mv $log/env.new $log/env; while [ ! -e $log/go ]; do sleep 0.02; done\n",
 		"other":  "\ncat\n",
 	})
 	rewrite(t, path, "keys: [{id: alice, secret_env: ALICE}, {id: bob, secret_env: BOB}]\n", "")
@@ -36,11 +37,19 @@ func TestTokenOfATurn(t *testing.T) {
 	save(t, path, string(text)+"  net: {kind: openai, url: '"+upstream.URL+"/v1'}\n  own: {kind: openai, url: '"+upstream.URL+"/v1', auth: passthrough}\n")
 	env["RELAY"] = "relay-secret"
 	dir := scriptsOf(t, path)
+	var token string
+	var log *bytes.Buffer
+	t.Cleanup(func() { // once the bus has ended
+		if log != nil && (token == "" || strings.Contains(log.String(), token)) {
+			t.Errorf("the token is in the log: %s", log.String())
+		}
+	})
 	b := serving(t, path, env)
-	held := make(chan http.Header, 1)
+	log = &b.stderr
+	held := make(chan string, 1)
 	go func() {
-		_, h, _, _ := post(t.Context(), b.url, "alice-secret", `{"model":"holder","messages":[{"role":"user","content":"hello"}]}`, nil)
-		held <- h
+		_, _, body, _ := post(t.Context(), b.url, "alice-secret", `{"model":"holder","messages":[{"role":"user","content":"hello"}]}`, nil)
+		held <- body
 	}()
 	within(t, time.Minute, "the program runs", func() bool { _, err := os.Stat(filepath.Join(dir, "env")); return err == nil })
 	vars := map[string]string{}
@@ -51,7 +60,8 @@ func TestTokenOfATurn(t *testing.T) {
 			t.Errorf("the program sees %q", line)
 		}
 	}
-	token, run, turn := vars["AGENTBUS_TOKEN"], vars["AGENTBUS_RUN_ID"], vars["AGENTBUS_TURN_ID"]
+	token = vars["AGENTBUS_TOKEN"]
+	run, turn := vars["AGENTBUS_RUN_ID"], vars["AGENTBUS_TURN_ID"]
 	headers := func(kv ...string) http.Header {
 		h := http.Header{}
 		for i := 0; i < len(kv); i += 2 {
@@ -88,8 +98,12 @@ func TestTokenOfATurn(t *testing.T) {
 			t.Errorf("%s: the agent was sent %v", name, got)
 		}
 	}
+	elsewhere(t, b, path, env, token)
+	onNoCommandLine(t, filepath.Join(dir, "work"), token)
 	save(t, filepath.Join(dir, "go"), "")
-	<-held
+	if body := <-held; strings.Contains(body, token) || !strings.Contains(body, "I am [redacted]") {
+		t.Errorf("the answer: %s", body)
+	}
 	if status, _, body, err := post(t.Context(), b.url, token, `{"model":"net","messages":[{"role":"user","content":"late"}]}`, nil); status != 401 {
 		t.Errorf("after the turn: status %d: %v: %s", status, err, body)
 	}
@@ -104,6 +118,52 @@ func TestTokenOfATurn(t *testing.T) {
 	}
 	if len(calls) != 8 { // the turn, four calls, and the three refusals that name its run
 		t.Errorf("%d calls on the run", len(calls))
+	}
+}
+
+func onNoCommandLine(t *testing.T, dir, token string) {
+	t.Helper()
+	for _, line := range below(t, dir) {
+		if strings.Contains(line, token) {
+			t.Errorf("a command line: %s", line)
+		}
+	}
+}
+
+// elsewhere checks that the token of a turn is worth nothing but on the public
+// surface of its bus, and that the bus has not written it anywhere.
+func elsewhere(t *testing.T, b *busProcess, path string, env map[string]string, token string) {
+	t.Helper()
+	for _, route := range []string{"/admin/v1/runs", "/admin/v1/keys", "/metrics"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.admin+route, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp, err := httpClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = resp.Body.Close(); resp.StatusCode == http.StatusOK {
+			t.Errorf("%s: %s", route, resp.Status)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := configure(t, string(text[bytes.Index(text, []byte("keys:")):]))
+	if status, _, body, err := post(t.Context(), serving(t, second, env).url, token, `{"model":"net","messages":[{"role":"user","content":"x"}]}`, nil); status != http.StatusUnauthorized {
+		t.Errorf("on another bus: %d, %v, %s", status, err, body)
+	}
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(path), "bus.db*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if stored, err := os.ReadFile(file); err != nil || bytes.Contains(stored, []byte(token)) {
+			t.Errorf("%s holds the token, %v", file, err)
+		}
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package faults names the points of a call's life at which a process may be
-// killed, and kills it there. A program built as usual has none of it: only the
+// Package faults names the points of a call's life, and of a turn's, at which a
+// process may be killed, and kills it there. A program built as usual has none of it: only the
 // build tag "faults" makes [At] do something, and then only what AGENTBUS_FAULT
 // in the environment says: POINT, or POINT:N for the N-th time it is passed.
 package faults
@@ -31,10 +31,27 @@ const (
 	CommitAfter   Point = "commit.after" // it is durable, and nobody was told
 )
 
-// Points returns every point. Tests go through all of them.
+// Points returns every point of a call. Tests go through all of them.
 func Points() []Point {
 	return []Point{
 		ReserveBefore, ReserveAfter, AgentAnswered, AppendBefore, AppendAfter, SettleBefore, SettleAfter, AckAmid, AckAfter,
 		VoidBefore, VoidAfter, ReplayAmid, ReplayAfter, RecordBefore, RecordAfter, CommitBegun, CommitAmid, CommitAfter,
 	}
+}
+
+// The points of a driver, in the order in which a turn meets them. Several turns
+// at once meet the middle ones side by side.
+const (
+	BeginBefore  Point = "begin.before" // the intents of a step are not stored
+	BeginAfter   Point = "begin.after"  // they are durable, and nobody was called
+	SpeakAmid    Point = "speak.amid"   // a piece of an answer was heard
+	FinishBefore Point = "finish.before"
+	FinishAfter  Point = "finish.after" // the answer is durable with the next intent, and nobody was told
+	HaltBefore   Point = "halt.before"
+	HaltAfter    Point = "halt.after" // why it halted is durable, and nobody was told
+)
+
+// DriverPoints returns every point of a driver. Tests go through all of them.
+func DriverPoints() []Point {
+	return []Point{BeginBefore, BeginAfter, SpeakAmid, FinishBefore, FinishAfter, HaltBefore, HaltAfter}
 }

@@ -2,6 +2,7 @@ package httpx
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -238,7 +239,10 @@ func (c *directConn) Read(p []byte) (int, error) {
 
 // exchange writes r and reads the head of the answer to it.
 func (c *directConn) exchange(r *http.Request, timeout time.Duration) (*http.Response, error) {
-	writeErr := c.send(r)
+	tried, writeErr := c.send(r)
+	if !tried {
+		return nil, writeErr
+	}
 	if timeout > 0 && writeErr == nil {
 		if err := c.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 			return nil, err //nolint:wrapcheck // it is the connection's
@@ -270,15 +274,29 @@ func (c *directConn) exchange(r *http.Request, timeout time.Duration) (*http.Res
 	}
 }
 
-// writers are shared: an answer that takes its time holds none.
-var writers = sync.Pool{New: func() any { return bufio.NewWriter(nil) }}
+// ErrUnsent is among the errors of a request when nothing of it has left this
+// process.
+var ErrUnsent = errors.New("nothing was sent")
 
-func (c *directConn) send(r *http.Request) error {
-	w, _ := writers.Get().(*bufio.Writer)
-	defer writers.Put(w)
-	w.Reset(c.Conn)
-	defer w.Reset(nil)
-	return errors.Join(r.Write(w), w.Flush())
+// requests are shared: an answer that takes its time holds none.
+var requests = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// send writes r in one piece, and reports whether it tried to. Into a
+// bufio.Writer, net/http would flush the head on its own before it asks for a
+// body of a kind that it does not know: a system call more, and the agent would
+// be woken twice.
+func (c *directConn) send(r *http.Request) (tried bool, err error) {
+	b, _ := requests.Get().(*bytes.Buffer)
+	defer requests.Put(b)
+	b.Reset()
+	if err := r.Write(b); err != nil {
+		return false, errors.Join(ErrUnsent, err)
+	}
+	n, err := c.Conn.Write(b.Bytes())
+	if err != nil && n == 0 {
+		err = errors.Join(ErrUnsent, err)
+	}
+	return true, err
 }
 
 // A directBody gives the connection back at the end of the answer.

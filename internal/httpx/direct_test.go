@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -415,6 +416,24 @@ func TestDirectClosesTheBodyOfARequest(t *testing.T) {
 		if (err == nil) != (name == "answered") || !body.closed {
 			t.Errorf("%s: %v, closed: %t", name, err, body.closed)
 		}
+	}
+}
+
+// A request goes out in one piece, or not at all: who asked may ask again (G13).
+func TestDirectTellsThatNothingWasSent(t *testing.T) {
+	t.Parallel()
+	got := make(chan int, 1)
+	url := rawAgent(t, func(c *net.TCPConn, _ *bufio.Reader, _ int) {
+		n, _ := io.Copy(io.Discard, c)
+		got <- int(n)
+	})
+	r := post(t.Context(), t, url, "")
+	r.Body, r.ContentLength = io.NopCloser(iotest.ErrReader(errElse)), 4
+	if _, err := call(direct(t), r); !errors.Is(err, httpx.ErrUnsent) {
+		t.Errorf("got %v", err)
+	}
+	if n := <-got; n != 0 {
+		t.Errorf("the agent got %d bytes", n)
 	}
 }
 

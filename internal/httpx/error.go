@@ -32,14 +32,20 @@ func WriteError(w http.ResponseWriter, l agentbus.Lineage, err error) {
 	if e == nil {
 		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
 	}
+	WriteErrorAs(w, e, e.Code.Status(), ErrorBody(l, e))
+}
+
+// WriteErrorAs answers a request with err under a status and in a JSON body of
+// another dialect's, with the headers that every error has.
+func WriteErrorAs(w http.ResponseWriter, err error, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
-	writeErrorHead(w, e)
-	_, _ = w.Write(ErrorBody(l, e)) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
+	writeErrorHead(w, agentbus.AsError(err), status)
+	_, _ = w.Write(body) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
 }
 
 // writeErrorHead writes the status and the header that every error has, whatever
 // the shape of its body.
-func writeErrorHead(w http.ResponseWriter, e *agentbus.Error) {
+func writeErrorHead(w http.ResponseWriter, e *agentbus.Error, status int) {
 	h := w.Header()
 	if h.Get("X-Request-Id") == "" {
 		h.Set("X-Request-Id", NewRequestID())
@@ -59,7 +65,6 @@ func writeErrorHead(w http.ResponseWriter, e *agentbus.Error) {
 		h.Del("Retry-After-Ms")
 		h.Set("X-Should-Retry", "false")
 	}
-	status := e.Code.Status()
 	if status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="agentbus"`)
 	}

@@ -29,7 +29,7 @@ func WriteProblem(w http.ResponseWriter, err error) {
 		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
-	writeErrorHead(w, e)
+	writeErrorHead(w, e, e.Code.Status())
 	p := Problem{
 		Type: "urn:agentbus:error:" + string(e.Code), Title: strings.ReplaceAll(string(e.Code), "_", " "),
 		Status: e.Code.Status(), Detail: e.Message, Instance: "urn:agentbus:request:" + w.Header().Get("X-Request-Id"),

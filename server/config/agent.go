@@ -24,6 +24,7 @@ var laterKinds = []Kind{"a2a"}
 type Agent struct {
 	Kind    Kind     `yaml:"kind" required:"true" enum:"openai|builtin|conversation|exec" doc:"openai (an OpenAI-compatible URL), builtin (offline, for trying and testing), conversation or exec (a program)."`
 	Aliases []string `yaml:"aliases" pattern:"^[!#-+\\x2d-~]{1,200}$" doc:"Other names a caller may use for it as model."`
+	Address string   `yaml:"address" pattern:"^((@|acct:)?[A-Za-z0-9._-]{1,64}@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?[.])+[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)?$" example:"'@critic@bots.example.com'" doc:"Address under which everybody finds it, by WebFinger and the card of its address, and which a caller may use as model (C34, C36). Empty: it has none."`
 
 	URL            string                         `yaml:"url" example:"http://127.0.0.1:9001/v1" for:"openai" required:"true" or:"urls" pattern:"^https?://[^?#@]+$" doc:"Base URL, such as http://127.0.0.1:9001/v1."`
 	URLs           []string                       `yaml:"urls" for:"openai" min:"1" max:"32" pattern:"^https?://[^?#@]+$" doc:"Several base URLs in place of url: each call goes to the one with the fewest in flight (G13)."`
@@ -34,6 +35,7 @@ type Agent struct {
 	APIKeyFile     string                         `yaml:"api_key_file" for:"openai" doc:"File that holds the agent's API key, on one line."`
 	Headers        map[string]agentbus.Credential `yaml:"headers" keys:"^[!#$%&'*+.^_|~0-9A-Za-z-]{1,128}$" for:"openai" doc:"Headers added to every call of the agent. Protocol headers and Authorization cannot be set (K6)."`
 	Auth           AgentAuth                      `yaml:"auth" for:"openai" enum:"passthrough" doc:"passthrough hands the agent the caller's own Authorization (P22). Empty: it gets its own key, or none."`
+	Kagent         bool                           `yaml:"kagent" for:"openai" default:"false" doc:"Tell the agent on whose behalf it is called: x-user-id, and x-kagent-source: agent on calls of agents and conversations (K7)."`
 	AllowPlaintext bool                           `yaml:"allow_plaintext" for:"openai" doc:"Send credentials over plain HTTP to a host that is not loopback (P24)."`
 
 	Builtin      string `yaml:"builtin" for:"builtin" required:"true" enum:"echo|eliza|loop|flaky|slow|pay" doc:"echo, eliza, loop (calls itself), flaky, slow or pay (asks to be paid, then echoes)."`
@@ -41,8 +43,9 @@ type Agent struct {
 
 	Command    []string      `yaml:"command" for:"exec" required:"true" example:"[claude, --print]" doc:"The program and its arguments. No shell reads them (B5)."`
 	Input      ExecInput     `yaml:"input" for:"exec" default:"stdin" enum:"stdin|arg" doc:"How the program is given its prompt: on its standard input, or as its last argument, behind -- (B1)."`
-	Output     ExecOutput    `yaml:"output" for:"exec" default:"text" enum:"text|jsonl|claude-stream-json" doc:"How what the program writes is read: text is the answer; of jsonl, JSON lines, fields say what is what; claude-stream-json is what claude --print --verbose --output-format stream-json writes (B1)."`
+	Output     ExecOutput    `yaml:"output" for:"exec" default:"text" enum:"text|jsonl|claude-stream-json|codex-json" doc:"How what the program writes is read: text is the answer; of jsonl, JSON lines, fields say what is what; claude-stream-json is what claude --print --verbose --output-format stream-json writes, codex-json what codex exec --json does (B1)."`
 	Fields     ExecFields    `yaml:"fields" for:"exec" doc:"Where the lines of output jsonl hold what (B1)."`
+	Session    ExecSession   `yaml:"session" for:"exec" doc:"How a program that keeps its conversations itself is told which one a turn belongs to; it needs affinity: conversation (B4)."`
 	Mode       ExecMode      `yaml:"mode" for:"exec" default:"process" enum:"process|worker" doc:"process: one for each turn. worker: one for each conversation of a payer, which reads and writes JSON lines; it needs affinity: conversation (B4)."`
 	Workers    int           `yaml:"workers" for:"exec" default:"16" min:"1" max:"100000" doc:"Workers at once; an idle one makes room for another (B4)."`
 	WorkerIdle time.Duration `yaml:"worker_idle" for:"exec" default:"10m" min:"1ms" max:"24h" doc:"How long a worker may be idle before it is ended (B4)."`
@@ -51,7 +54,7 @@ type Agent struct {
 	Timeout    time.Duration `yaml:"timeout" for:"exec" default:"5m" min:"1ms" max:"24h" doc:"How long a turn of the program may take; then it is ended (B3)."`
 	KillAfter  time.Duration `yaml:"kill_after" for:"exec" default:"1s" min:"1ms" max:"1m" doc:"How long the program has after SIGTERM before it is killed, with all that it started (B3)."`
 	MaxOutput  Size          `yaml:"max_output" for:"exec" default:"16MiB" min:"1" max:"1GiB" doc:"What the program may write in a turn (B3)."`
-	MaxMemory  Size          `yaml:"max_memory" for:"exec" default:"0" min:"0" doc:"Address space of each process of the program, where the kernel can limit it; 0: any (B3)."`
+	MaxMemory  Size          `yaml:"max_memory" for:"exec" default:"0" min:"0" doc:"Memory that each process of the program, and all of them together, may have for themselves, on Linux; 0: any (B3)."`
 	Dir        string        `yaml:"dir" for:"exec" doc:"Where the working directories of the program are made. Empty: agentbus/NAME in the user's cache directory (B3)."`
 	DirAge     time.Duration `yaml:"dir_age" for:"exec" default:"7d" min:"1h" doc:"How long the working directory of a conversation is kept after its last turn (B3)."`
 	ShareDir   bool          `yaml:"share_dir" for:"exec" doc:"The program runs in dir itself, whoever calls."`
@@ -66,16 +69,17 @@ type Agent struct {
 	QueueTimeout time.Duration `yaml:"queue_timeout" default:"10s" min:"1ms" doc:"How long a call waits there; then it is answered 503 with Retry-After (G8)."`
 	OnCrash      CrashPolicy   `yaml:"on_crash" default:"retry" enum:"retry|refuse" doc:"A call that was being executed when the bus crashed: retry (the same turn goes to the agent again, which may know it) or refuse (409 outcome_unknown, until an operator voids it) (G24)."`
 
+	// At is Address as it is read; none when it is empty.
+	At agentbus.Address `yaml:"-"`
+
 	// Authorization is the agent's own credential, "Bearer " and the key of
 	// APIKeyEnv or APIKeyFile; none when the agent has no key.
 	Authorization agentbus.Credential `yaml:"-"`
 
-	_ later `yaml:"address" doc:"Address of an a2a agent."`
 	_ later `yaml:"default_version" doc:"A2A version of callers that name none."`
 	_ later `yaml:"dedupe" doc:"A2A deduplication by message id."`
 	_ later `yaml:"isolate_sessions" doc:"A fresh A2A context for each call."`
 	_ later `yaml:"push" doc:"A2A push notifications."`
-	_ later `yaml:"kagent" doc:"Send x-user-id and x-kagent-source."`
 	_ later `yaml:"idempotent" doc:"The agent deduplicates by itself."`
 	_ later `yaml:"manifest" doc:"Agent manifest."`
 	_ later `yaml:"harness_role" doc:"Role in a harness."`
@@ -105,7 +109,15 @@ const (
 	ExecText   ExecOutput = "text"
 	ExecJSONL  ExecOutput = "jsonl"
 	ExecClaude ExecOutput = "claude-stream-json"
+	ExecCodex  ExecOutput = "codex-json"
 )
+
+// An ExecSession is what a program is told of the conversation that a turn
+// belongs to. It has the fields of execagent's Session and converts to it.
+type ExecSession struct {
+	First []string `yaml:"first" doc:"Arguments of the first turn of a conversation, behind command; {session} in them is the id of its session, a UUID."`
+	Next  []string `yaml:"next" doc:"Arguments of the turns after it; {session} is the same id, or the one that the program has told in its lines."`
+}
 
 // ExecFields say where JSON lines hold what: each is a path, such as
 // message.text. It has the fields of execagent's Fields and converts to it.
@@ -118,9 +130,10 @@ type ExecFields struct {
 	Between   string `yaml:"between" doc:"What comes between two lines of it."`
 	Reasoning string `yaml:"reasoning" doc:"More of the agent's reasoning."`
 	Result    string `yaml:"result" doc:"The whole answer; it counts when there was no text."`
-	Error     string `yaml:"error" doc:"True in a line that says that the turn failed."`
-	ErrorText string `yaml:"error_text" doc:"Why it did."`
+	Error     string `yaml:"error" doc:"True, a text or an object, or a list with such in it, in a line that says that the turn failed."`
+	ErrorText string `yaml:"error_text" doc:"Why it did: the first text there."`
 	Model     string `yaml:"model" doc:"The model that answered."`
+	Session   string `yaml:"session" doc:"The id of the session that the turn is served in; of any line, whatever its type."`
 
 	ToolName  string `yaml:"tool_name" doc:"A tool that the agent has used; it is told as reasoning."`
 	ToolInput string `yaml:"tool_input" doc:"What it used the tool on."`
@@ -178,7 +191,7 @@ type Price struct {
 // A Conversation is two or more agents taking turns (R1 to R3). The key it
 // stands under is its name.
 type Conversation struct {
-	Participants []Participant    `yaml:"participants" required:"true" min:"2" doc:"Who speaks, in order: two or more."`
+	Participants []Participant    `yaml:"participants" required:"true" min:"2" doc:"Who speaks, in order: two or more. An agent may take part more than once, each time with a slug of its own, which is its name then."`
 	Plan         Plan             `yaml:"plan" enum:"alternate|round-robin|moderator|fan-out" doc:"alternate (exactly two), round-robin, moderator (one names the next speaker) or fan-out (all at once). Empty: alternate for two, round-robin for more (R3)."`
 	Moderator    string           `yaml:"moderator" example:"NAME" doc:"Of plan moderator: the participant whose reply names the next speaker, by a last line next: NAME, or done. The same as decides: true at it."`
 	Join         string           `yaml:"join" example:"quorum:2" pattern:"^(all|any|best-effort|quorum:[1-9][0-9]{0,3})$" doc:"Of plan fan-out: whose answers it needs: all, any (the first one), quorum:K (the first K) or best-effort (those that come, at least one). The rest is cancelled. Empty: all (R20)."`
@@ -228,8 +241,8 @@ func (c *Conversation) ApprovalOf(i int) bool {
 type Participant struct {
 	Agent string          `yaml:"agent" example:"NAME" required:"true" doc:"Name of the agent that speaks."`
 	Auth  ParticipantAuth `yaml:"auth" default:"forward-user" enum:"forward-user|agent-owned" doc:"forward-user: the origin pays; agent-owned: the agent pays for itself (P22, R2)."`
-	Slug  string          `yaml:"slug" pattern:"^[a-z0-9_-]*$" doc:"Its form in turn ids. Empty: the slug of the agent's name (P14, P15)."`
-	Label string          `yaml:"label" doc:"The name it is shown under. Empty: the agent's name."`
+	Slug  string          `yaml:"slug" pattern:"^[a-z0-9_-]*$" doc:"Its form in turn ids, and its name where one agent takes part more than once. Empty: the slug of the agent's name (P14, P15)."`
+	Label string          `yaml:"label" doc:"The name it is shown under. Empty: its name."`
 	// CallPolicy is what it says itself; [Conversation.PolicyOf] is what holds.
 	CallPolicy *CallPolicy `yaml:"call_policy" doc:"What it has in place of the conversation's call_policy, field by field (R13)."`
 	// Decides marks the moderator; Load makes it and Conversation.Moderator agree.
@@ -240,6 +253,22 @@ type Participant struct {
 	_ later `yaml:"manifest" doc:"Agent manifest."`
 	_ later `yaml:"harness_role" doc:"Role in a harness."`
 	_ later `yaml:"sharing" doc:"What workers share."`
+}
+
+// Speakers returns the names under which the participants speak, in their order:
+// the agent's, or its slug where one agent takes part more than once.
+func (c *Conversation) Speakers() []string {
+	times := map[string]int{}
+	for i := range c.Participants {
+		times[c.Participants[i].Agent]++
+	}
+	all := make([]string, len(c.Participants))
+	for i := range c.Participants {
+		if all[i] = c.Participants[i].Agent; times[all[i]] > 1 && c.Participants[i].Slug != "" {
+			all[i] = c.Participants[i].Slug
+		}
+	}
+	return all
 }
 
 // ParticipantAuth is whose credential travels with a participant's calls (R2).

@@ -37,6 +37,7 @@ func (l *loader) check() {
 	l.installKey()
 	l.sealingKey()
 	l.agents()
+	l.resolver()
 	l.conversations()
 	l.budgets()
 	l.auth()

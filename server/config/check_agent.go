@@ -59,8 +59,10 @@ func (l *loader) agents() {
 			}
 		}
 		l.agent(&a, path)
+		l.at(&a, path)
 		l.c.Agents[name] = a
 	}
+	l.addresses(sorted, owner)
 }
 
 func (l *loader) agent(a *Agent, path string) {
@@ -121,6 +123,7 @@ func (l *loader) program(a *Agent, path string) {
 	case a.Output != ExecJSONL && !reflect.ValueOf(a.Fields).IsZero():
 		l.fault(fields, "fields are of output jsonl", "remove them, or write output: jsonl")
 	}
+	l.session(a, join(path, "session"))
 	for i, name := range a.Env {
 		l.variable(item(join(path, "env"), i), name)
 	}
@@ -129,6 +132,28 @@ func (l *loader) program(a *Agent, path string) {
 	}
 	if a.ShareDir && a.Dir == "" {
 		l.fault(join(path, "share_dir"), "there is no directory to share", "name it with dir, or remove share_dir")
+	}
+}
+
+// session checks how a program is told of its conversations.
+func (l *loader) session(a *Agent, path string) {
+	s := a.Session
+	if len(s.First) == 0 && len(s.Next) == 0 {
+		return
+	}
+	switch {
+	case a.Mode == ExecWorker:
+		l.fault(path, "a worker keeps its conversation by itself", "remove session, or mode")
+	case a.Affinity != AffinityConversation:
+		l.fault(path, "a session belongs to one conversation of one payer, and is never shared", "add affinity: conversation, or remove session")
+	}
+	if !slices.ContainsFunc(s.Next, func(arg string) bool { return strings.Contains(arg, "{session}") }) {
+		l.fault(join(path, "next"), "the turns after the first one are not told their session", `name it, such as next: [--resume, "{session}"]`)
+	}
+	for i, arg := range slices.Concat(s.First, s.Next) {
+		if strings.ContainsRune(arg, 0) {
+			l.fault(item(path, i), "an argument cannot hold a NUL", "remove it")
+		}
 	}
 }
 

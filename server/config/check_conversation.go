@@ -40,6 +40,11 @@ func (l *loader) conversation(c *Conversation, path string) {
 			c.Plan = PlanAlternate
 		}
 	}
+	slugs := map[string]int{}
+	for i := range c.Participants {
+		l.participant(c.Participants, i, slugs, item(p, i))
+	}
+	l.speakers(c, p)
 	switch c.Plan {
 	case PlanModerator:
 		l.moderator(c, path)
@@ -51,10 +56,6 @@ func (l *loader) conversation(c *Conversation, path string) {
 		l.fault(at, quote(c.Join)+" is not a join", "write all, any, best-effort or quorum:K")
 	}
 	l.misplaced(c, path)
-	slugs := map[string]int{}
-	for i := range c.Participants {
-		l.participant(c.Participants, i, slugs, item(p, i))
-	}
 	l.callPolicies(c, path)
 }
 
@@ -78,9 +79,10 @@ func (l *loader) misplaced(c *Conversation, path string) {
 // moderator checks who decides, by either key.
 func (l *loader) moderator(c *Conversation, path string) {
 	var deciding []string
+	speakers := c.Speakers()
 	for i := range c.Participants {
 		if c.Participants[i].Decides {
-			deciding = append(deciding, c.Participants[i].Agent)
+			deciding = append(deciding, speakers[i])
 		}
 	}
 	if c.Moderator == "" && len(deciding) == 1 {
@@ -96,12 +98,11 @@ func (l *loader) moderator(c *Conversation, path string) {
 		l.fault(join(path, "moderator"), quote(deciding[0])+" decides already", "remove decides: true there, or this key")
 	}
 	l.partakes(c, c.Moderator, join(path, "moderator"))
-	l.once(c, path)
-	for i := range c.Participants {
-		if p := &c.Participants[i]; p.Agent == c.Moderator {
-			p.Decides = true
-		} else if agentbus.Speaker(p.Agent).Slug() == "done" {
-			l.fault(item(join(path, "participants"), i), "a moderator ends with done, so nobody can have that name", "give the agent another name")
+	for i, speaker := range speakers {
+		if speaker == c.Moderator {
+			c.Participants[i].Decides = true
+		} else if agentbus.Speaker(speaker).Slug() == "done" {
+			l.fault(item(join(path, "participants"), i), "a moderator ends with done, so nobody can have that name", "give it another name")
 		}
 	}
 }
@@ -114,7 +115,6 @@ func (l *loader) fanOut(c *Conversation, path string) {
 			width--
 		}
 	}
-	l.once(c, path)
 	if limit := l.c.Limits.MaxWidth; width > limit && !l.faulty("limits.max_width") {
 		l.fault(join(path, "participants"), strconv.Itoa(width)+" are asked at once, and limits.max_width is "+strconv.Itoa(limit)+" (R20)", "raise limits.max_width, or ask fewer")
 	}
@@ -134,24 +134,25 @@ func (l *loader) fanOut(c *Conversation, path string) {
 
 // partakes checks that a name is one of the participants.
 func (l *loader) partakes(c *Conversation, name, path string) {
-	var all []string
-	for i := range c.Participants {
-		all = append(all, c.Participants[i].Agent)
-	}
+	all := c.Speakers()
 	if !slices.Contains(all, name) && !l.faulty(path) {
 		l.fault(path, quote(name)+" is no participant", "name one of "+strings.Join(all, ", "))
 	}
 }
 
-// once checks that no agent takes part twice, where names tell who is meant.
-func (l *loader) once(c *Conversation, path string) {
-	seen := map[string]bool{}
-	for i := range c.Participants {
+// speakers checks that names tell who is meant (R1), and labels those who have
+// no label. Two of one slug were reported as such.
+func (l *loader) speakers(c *Conversation, path string) {
+	first := map[string]int{}
+	for i, name := range c.Speakers() {
 		p := &c.Participants[i]
-		if seen[p.Agent] && p.Agent != "" {
-			l.fault(item(join(path, "participants"), i), quote(p.Agent)+" takes part twice, and this plan goes by names", "give the second one an agent of its own")
+		if p.Label == "" {
+			p.Label = name
 		}
-		seen[p.Agent] = true
+		if other, twice := first[name]; twice && name != "" && c.Participants[other].Slug != p.Slug {
+			l.fault(item(path, i), quote(name)+" is the name of two participants (R1)", "give one of them another slug")
+		}
+		first[name] = i
 	}
 }
 
@@ -164,9 +165,6 @@ func (l *loader) participant(ps []Participant, i int, slugs map[string]int, path
 	}
 	if _, ok := l.c.Agents[p.Agent]; !ok {
 		l.fault(join(path, "agent"), "there is no agent "+quote(p.Agent), known("agents", p.Agent, l.c.Agents))
-	}
-	if p.Label == "" {
-		p.Label = p.Agent
 	}
 	own := agentbus.Speaker(p.Agent).Slug()
 	if p.Slug == "" {

@@ -50,6 +50,26 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"G1 own built-in alias", "agents: {a: {kind: builtin, builtin: echo, aliases: [bridge/builtin/a]}}", []string{`agents.a.aliases[0]: the agent answers to "bridge/builtin/a" already; remove the alias`}},
 		{"alias with a comma", "agents: {a: {kind: builtin, builtin: echo, aliases: ['x,y']}}", []string{"agents.a.aliases[0]: this is not an alias; use 1 to 200 visible ASCII characters without comma and double quote"}},
 
+		{"C34 no domain", "agents: {a: {kind: builtin, builtin: echo, address: '@critic'}}", []string{"agents.a.address: this is not the address of an agent: it names no agent, or no domain; write it as \"@critic@bots.example.com\""}},
+		{"C34 one label", "agents: {a: {kind: builtin, builtin: echo, address: '@foo@localhost'}}", []string{"agents.a.address: this is not the address of an agent: its domain has one label, so it is known on one network only; write it as \"@critic@bots.example.com\""}},
+		{"C34 a folder", "agents: {a: {kind: builtin, builtin: echo, address: '@..@b.c'}}", []string{"agents.a.address: what stands before the domain would be read as a folder; choose a name of letters"}},
+		{"C34 one address twice", "agents: {a: {kind: builtin, builtin: echo, address: '@Critic@b.c'}, b: {kind: builtin, builtin: echo, address: 'acct:critic@B.c'}}", []string{"agents.b.address: it is the address of agent a too; give each agent an address of its own"}},
+		{"C34 an alias of another", "agents: {a: {kind: builtin, builtin: echo, address: '@critic@b.c'}, b: {kind: builtin, builtin: echo, aliases: ['@Critic@b.c']}}", []string{"agents.a.address: it is the address of agent b too; give each agent an address of its own"}},
+		{"C36 two cards at one place", "public_url: https://b.c\nagents: {a: {kind: builtin, builtin: echo, address: '@critic@b.c'}, b: {kind: builtin, builtin: echo, address: '@critic@x.b.c'}}", []string{"agents.b.address: under public_url, the card of this agent and that of a would stand at one place; choose another name before the domain, or leave public_url out"}},
+		{"C35 no domain", "resolver: {domains: [example.com, Example.com, localhost, 'bücher.example', '*.example.com', example.com.]}", []string{
+			"resolver.domains[1]: this is not the domain of an address; write two labels or more in lower case, such as bots.example.com; others than ASCII in their xn-- form",
+			"resolver.domains[2]: this is not the domain of an address; write two labels or more in lower case, such as bots.example.com; others than ASCII in their xn-- form",
+			"resolver.domains[3]: this is not the domain of an address; write two labels or more in lower case, such as bots.example.com; others than ASCII in their xn-- form",
+			"resolver.domains[4]: this is not the domain of an address; write two labels or more in lower case, such as bots.example.com; others than ASCII in their xn-- form",
+			"resolver.domains[5]: this is not the domain of an address; write two labels or more in lower case, such as bots.example.com; others than ASCII in their xn-- form",
+		}},
+		{"C33 no host", "resolver: {allow_hosts: [bus.internal, 'bus:1', '[::1]', '[::1]:8080', 10.0.0.1, 'http://bus:1', 'bus:0', 'https://bus', '::1', 'bus/x']}", []string{
+			"resolver.allow_hosts[6]: this is neither host nor host:port; write it as bus.internal, bus.internal:8080 or [::1]:8080",
+			"resolver.allow_hosts[7]: this is neither host nor host:port; write it as bus.internal, bus.internal:8080 or [::1]:8080",
+			"resolver.allow_hosts[8]: this is neither host nor host:port; write it as bus.internal, bus.internal:8080 or [::1]:8080",
+			"resolver.allow_hosts[9]: this is neither host nor host:port; write it as bus.internal, bus.internal:8080 or [::1]:8080",
+		}},
+
 		{"openai without url", "agents: {a: {kind: openai}}", []string{"agents.a.url: an agent of kind openai needs this key; add url: http://127.0.0.1:9001/v1"}},
 		{"url and urls", "agents: {a: {kind: openai, url: 'http://127.0.0.1/', urls: ['http://127.0.0.1/']}}", []string{"agents.a.urls: it stands in place of url, and both are there; keep one of the two"}},
 		{"no urls", "agents: {a: {kind: openai, urls: []}}", []string{"agents.a.urls: an agent has 1 to 32 URLs; write that many, or url: and the only one"}},
@@ -78,7 +98,8 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"R20 too wide", twoAgents + "limits: {max_width: 1}\nconversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out}}", []string{"conversations.c.participants: 2 are asked at once, and limits.max_width is 1 (R20); raise limits.max_width, or ask fewer"}},
 		{"R20 too few turns", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, synthesizer: b, max_turns: 1}}", []string{"conversations.c.max_turns: this fan-out takes 2 turns; write 2 or more, or leave it out"}},
 		{"R20 synthesizer from elsewhere", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: fan-out, synthesizer: c}}", []string{`conversations.c.synthesizer: "c" is no participant; name one of a, b`}},
-		{"R20 an agent asked twice", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: a, slug: x}], plan: fan-out}}", []string{`conversations.c.participants[1]: "a" takes part twice, and this plan goes by names; give the second one an agent of its own`}},
+		{"R1 an agent twice", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: a}], plan: round-robin}}", []string{`conversations.c.participants[1]: participants "a" and "a" both have the slug a (P15); give one of them another with slug:`}},
+		{"R1 one name", twoAgents + "conversations: {c: {participants: [{agent: a, slug: b}, {agent: a, slug: x}, {agent: b, slug: y}]}}", []string{`conversations.c.participants[2]: "b" is the name of two participants (R1); give one of them another slug`}},
 		{"keys of another plan", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, decides: true}], join: all, moderator: a}}", []string{
 			"conversations.c.participants[1].decides: nobody decides under plan: alternate; remove it, or write plan: moderator",
 			"conversations.c.join: it belongs to plan: fan-out, and the plan is alternate; remove it, or write plan: fan-out",
@@ -88,7 +109,7 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"R3 two decide", twoAgents + "conversations: {c: {participants: [{agent: a, decides: true}, {agent: b, decides: true}], plan: moderator, moderator: a}}", []string{"conversations.c.participants: a and b decide, and one may; leave decides: true at one of them"}},
 		{"R3 another decides", twoAgents + "conversations: {c: {participants: [{agent: a, decides: true}, {agent: b}], plan: moderator, moderator: b}}", []string{`conversations.c.moderator: "a" decides already; remove decides: true there, or this key`}},
 		{"R3 moderator from elsewhere", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], plan: moderator, moderator: c}}", []string{`conversations.c.moderator: "c" is no participant; name one of a, b`}},
-		{"R3 done is no name", "agents: {a: {kind: builtin, builtin: echo}, done: {kind: builtin, builtin: echo}}\nconversations: {c: {participants: [{agent: a}, {agent: done}], plan: moderator, moderator: a}}", []string{"conversations.c.participants[1]: a moderator ends with done, so nobody can have that name; give the agent another name"}},
+		{"R3 done is no name", "agents: {a: {kind: builtin, builtin: echo}, done: {kind: builtin, builtin: echo}}\nconversations: {c: {participants: [{agent: a}, {agent: done}], plan: moderator, moderator: a}}", []string{"conversations.c.participants[1]: a moderator ends with done, so nobody can have that name; give it another name"}},
 		{"R16 no such halt", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}], on_halt: stop}}", []string{`conversations.c.on_halt: "stop" is not a value it can have; write pause or fail`}},
 		{"unknown agent", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: bb}]}}", []string{`conversations.c.participants[1].agent: there is no agent "bb"; declare it under agents, or name a or b`}},
 		{"P15 one slug", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, slug: a}]}}", []string{`conversations.c.participants[1]: participants "a" and "b" both have the slug a (P15); give one of them another with slug:`}},
@@ -194,6 +215,22 @@ func TestP24PlainHTTP(t *testing.T) {
 		_, warnings := parse(t, "agents: {a: {kind: openai, url: '"+tt.url+"'"+tt.more+"}}", source(nil))
 		if got := len(warnings) == 1 && strings.Contains(warnings[0].String(), "(P24)"); got != tt.warned || len(warnings) > 1 {
 			t.Errorf("%s%s: %v, want a warning: %v", tt.url, tt.more, warnings, tt.warned)
+		}
+	}
+}
+
+// C35: an address that leads others to where they do not go is warned of.
+func TestAddressesOthersCannotFollow(t *testing.T) {
+	t.Parallel()
+	for public, want := range map[string]string{
+		"": "", "https://bots.example.com": "", "https://bus.bots.example.com/x": "", "http://bots.example.com": "(C33)", "https://example.com": "(C35)", "https://evil-bots.example.com": "(C35)",
+	} {
+		cfg, warnings := parse(t, "public_url: '"+public+"'\nagents: {a: {kind: builtin, builtin: echo, address: Critic@Bots.example.com}}", source(nil))
+		if got := cfg.Agents["a"].At.String(); got != "@Critic@bots.example.com" {
+			t.Errorf("%s: %s", public, got)
+		}
+		if len(warnings) > 1 || (len(warnings) == 1) != (want != "") || len(warnings) == 1 && !strings.Contains(warnings[0].String(), want) {
+			t.Errorf("%s: %v, want a warning of %q", public, warnings, want)
 		}
 	}
 }

@@ -46,7 +46,7 @@ type later struct{}
 type Config struct {
 	Listen         string                  `yaml:"listen" restart:"true" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. Without tls, keep it on loopback or behind a proxy that has."`
 	Admin          Admin                   `yaml:"admin" doc:"Listener of the admin API and the metrics, apart from the public one. Only admins may use it: keys with role admin, and the token."`
-	PublicURL      string                  `yaml:"public_url" idle:"true" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request."`
+	PublicURL      string                  `yaml:"public_url" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request; for an agent with an address, https and the domain of that."`
 	TLS            *TLS                    `yaml:"tls" restart:"true" doc:"The public surface over TLS, with HTTP/1.1. Absent: plain HTTP."`
 	Keys           []Key                   `yaml:"keys" doc:"Who may call: static principals. More are made by agentbus keys create, which needs no secret here."`
 	Auth           Auth                    `yaml:"auth" doc:"Who may call beside keys, and who is asked first (G4)."`
@@ -63,14 +63,14 @@ type Config struct {
 	Detach         Detach                  `yaml:"detach" doc:"Calls that go on in the background after their caller left, so that its retry finds the answer (G14)."`
 	Ledger         Ledger                  `yaml:"ledger" doc:"Once per turn, charged once."`
 	Chain          Chain                   `yaml:"chain" doc:"Calls that agents make while they answer one."`
+	Resolver       Resolver                `yaml:"resolver" doc:"Agents of other organisations, by address (C33, C35)."`
+	Lineage        Lineage                 `yaml:"lineage" doc:"Which conversation a call belongs to."`
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
 	Telemetry      Telemetry               `yaml:"telemetry" doc:"What is told to the world outside (G33, G34)."`
 	StrictHTTP     bool                    `yaml:"strict_http" restart:"true" default:"true" env:"AGENTBUS_STRICT_HTTP" doc:"Refuse ambiguous HTTP at the socket: two body lengths, folded headers, bare line feeds (G36)."`
 	InstallKeyFile string                  `yaml:"install_key_file" restart:"true" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
-	_ later `yaml:"lineage" doc:"Conversation lineage (K2)."`
-	_ later `yaml:"resolver" doc:"Resolving agents by address."`
 	_ later `yaml:"a2a" doc:"The A2A surface."`
 	_ later `yaml:"tools" doc:"Tools offered to agents."`
 	_ later `yaml:"escalation" doc:"Passing payment and consent requests on."`
@@ -160,15 +160,16 @@ const (
 
 // A Key is a static principal and the secret that proves it.
 type Key struct {
-	ID         string                 `yaml:"id" example:"user-123" required:"true" pattern:"^[!#-+\\x2d-~]{1,128}$" doc:"The principal: who pays for the calls."`
-	SecretEnv  string                 `yaml:"secret_env" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" doc:"Environment variable that holds the secret."`
-	SecretFile string                 `yaml:"secret_file" doc:"File that holds the secret, on one line."`
-	Secret     agentbus.Credential    `yaml:"secret" pattern:"^[!-~]+$" doc:"The secret itself; refused without --dev."`
-	InterAgent bool                   `yaml:"inter_agent" doc:"May forward another's credential (P20)."`
-	Role       agentbus.PrincipalRole `yaml:"role" default:"user" enum:"user|admin" doc:"user may call agents; admin may operate the bus as well."`
-	Agents     []string               `yaml:"agents" doc:"The only agents it may call, by name. Absent: every agent; []: none (G6)."`
-	NoRunIDs   bool                   `yaml:"no_run_ids" doc:"It may not name runs: each of its calls is a run of its own (G6)."`
-	Rate       *Rate                  `yaml:"rate" doc:"How often it may call. Absent: as often as it likes (G8)."`
+	ID           string                 `yaml:"id" example:"user-123" required:"true" pattern:"^[!#-+\\x2d-~]{1,128}$" doc:"The principal: who pays for the calls."`
+	SecretEnv    string                 `yaml:"secret_env" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" doc:"Environment variable that holds the secret."`
+	SecretFile   string                 `yaml:"secret_file" doc:"File that holds the secret, on one line."`
+	Secret       agentbus.Credential    `yaml:"secret" pattern:"^[!-~]+$" doc:"The secret itself; refused without --dev."`
+	InterAgent   bool                   `yaml:"inter_agent" doc:"May forward another's credential (P20)."`
+	RequireChain ChainAbsence           `yaml:"require_chain" enum:"allow|final|reject" doc:"As chain.require_from_agents, for this caller. Empty: as it says."`
+	Role         agentbus.PrincipalRole `yaml:"role" default:"user" enum:"user|admin" doc:"user may call agents; admin may operate the bus as well."`
+	Agents       []string               `yaml:"agents" doc:"The only agents it may call, by name. Absent: every agent; []: none (G6)."`
+	NoRunIDs     bool                   `yaml:"no_run_ids" doc:"It may not name runs: each of its calls is a run of its own (G6)."`
+	Rate         *Rate                  `yaml:"rate" doc:"How often it may call. Absent: as often as it likes (G8)."`
 }
 
 // Retention says how long things are kept.
@@ -187,9 +188,26 @@ type Detach struct {
 type Chain struct {
 	Cycles CycleMode `yaml:"cycles" default:"digest" enum:"digest|refuse|warn|off" doc:"A call to an agent that is answering further up already: digest (429 for the same request, a note on the record for another), refuse (429 for both), warn (a note for both) or off (G7)."`
 
-	_ later `yaml:"max_hops" doc:"Hops of the agent chain of A2A calls (C4 to C13)."`
-	_ later `yaml:"max_calls" doc:"Calls of the agent chain of A2A calls (C4 to C13)."`
-	_ later `yaml:"require_from_agents" doc:"What an agent's call without a chain gets."`
+	// MaxHops and MaxCalls bound chains of agents (C6, C13).
+	MaxHops  int `yaml:"max_hops" default:"4" min:"0" max:"64" doc:"How many agents may be called one inside the other; the last one is told to answer by itself, and cannot call (C6, C8). 0: agents call nobody."`
+	MaxCalls int `yaml:"max_calls" default:"64" min:"0" max:"1000000000" doc:"Calls that agents may make in one run, beside those of a conversation that was started here (C13). 0: any number."`
+	// RequireFromAgents is what an agent's call without a chain gets (C10).
+	RequireFromAgents ChainAbsence `yaml:"require_from_agents" default:"allow" enum:"allow|final|reject" doc:"A call over A2A of a caller with inter_agent that carries no chain of agents: allow (it counts as a user's), final (it is served, and its agent calls nobody) or reject (400) (C10)."`
+}
+
+// A ChainAbsence is what becomes of an agent's call that carries no chain (C10).
+type ChainAbsence string
+
+// Lineage says how conversations are told apart.
+type Lineage struct {
+	LegacyParentFallback bool `yaml:"legacy_parent_fallback" default:"true" doc:"The conversation of a caller that sends a parent context and no root context is the parent context (K2). false: it is a new one."`
+}
+
+// Resolver says whose agents are looked for, and where besides the public
+// network.
+type Resolver struct {
+	Domains    []string `yaml:"domains" idle:"true" example:"[bots.example.com]" pattern:"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?[.])+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"Domains whose agents may be called by address, such as bots.example.com, each by itself. Empty: none (C35)."`
+	AllowHosts []string `yaml:"allow_hosts" example:"[bus.internal:8080]" pattern:"^(http://)?[^/?#@ ]+$" doc:"Hosts, as host or host:port, that may be asked although they are on a private network or this machine, over plain HTTP too. With a port, WebFinger of that domain is asked there, and with http:// before it over plain HTTP (C33)."`
 }
 
 // A CycleMode is what a call gets that goes round in a circle (G7).

@@ -62,6 +62,9 @@ func TestFaultsOfReading(t *testing.T) {
 		{"fields of text", "agents: {a: {kind: exec, command: [x], fields: {text: a}}}", []string{"1:40: agents.a.fields: fields are of output jsonl; remove them, or write output: jsonl"}},
 		{"worker for all", "agents: {a: {kind: exec, command: [x], mode: worker}}", []string{"1:46: agents.a.mode: a worker belongs to one conversation of one payer, and is never shared; add affinity: conversation, or remove mode"}},
 		{"worker with arguments", "agents: {a: {kind: exec, command: [x], mode: worker, affinity: conversation, input: arg}}", []string{"1:46: agents.a.mode: a worker has an input and an output of its own; remove input and output, or mode"}},
+		{"session for all", "agents: {a: {kind: exec, command: [x], session: {next: ['{session}']}}}", []string{"1:40: agents.a.session: a session belongs to one conversation of one payer, and is never shared; add affinity: conversation, or remove session"}},
+		{"session of a worker", "agents: {a: {kind: exec, command: [x], affinity: conversation, mode: worker, session: {next: ['{session}']}}}", []string{"1:78: agents.a.session: a worker keeps its conversation by itself; remove session, or mode"}},
+		{"session that is not told", "agents: {a: {kind: exec, command: [x], affinity: conversation, session: {first: ['{session}']}}}", []string{"1:64: agents.a.session.next: the turns after the first one are not told their session; name it, such as next: [--resume, \"{session}\"]"}},
 		{"variable of the bus", "agents: {a: {kind: exec, command: [x], env: [AGENTBUS_URL]}}", []string{"1:46: agents.a.env[0]: the bus sets this variable itself; remove it"}},
 		{"no directory to share", "agents: {a: {kind: exec, command: [x], share_dir: true}}", []string{"1:51: agents.a.share_dir: there is no directory to share; name it with dir, or remove share_dir"}},
 		{"a2a", "agents: {a: {kind: a2a}}", []string{"1:20: agents.a.kind: this version has no agents of kind a2a; it has openai, builtin, conversation, exec; remove the agent until a version that has them"}},
@@ -148,15 +151,13 @@ func TestKeysOfLaterVersions(t *testing.T) {
 	_, warnings := parse(t, `
 budgets: [{payer: user-123, period: day, usd: 5.00, mode: strict}]
 telemetry: {otlp: ""}
-chain: {max_hops: 4, cycles: digest}
-lineage: {legacy_parent_fallback: true}
 resolver: {domains: [], allow_hosts: []}
 a2a: {default_agent: "", compat: "", push: deny}
 tools: {default: []}
 escalation: on
 agents:
   a: {kind: builtin, builtin: echo, detach: off, idempotent: true}
-  b: {kind: builtin, builtin: eliza, kagent: true}
+  b: {kind: builtin, builtin: eliza, manifest: x}
 conversations:
   c: {participants: [{agent: a}, {agent: b}]}
 `, source(nil))
@@ -168,8 +169,8 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"chain.max_hops", "lineage", "resolver", "a2a", "tools", "escalation",
-		"agents.a.idempotent", "agents.b.kagent",
+		"resolver.domains", "a2a", "tools", "escalation",
+		"agents.a.idempotent", "agents.b.manifest",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

@@ -79,7 +79,8 @@ func TestDefaultsWithoutAFile(t *testing.T) { // G3, P10, G14, G25, G31
 		Ledger:       config.Ledger{OnMismatch: config.MismatchRefuse},
 		Workers:      config.Workers{Max: 1000, Lease: 30 * time.Second},
 		Interrupts:   config.Interrupts{Timeout: 24 * time.Hour, Most: 100_000},
-		Chain:        config.Chain{Cycles: config.CyclesDigest},
+		Chain:        config.Chain{Cycles: config.CyclesDigest, MaxHops: 4, MaxCalls: 64, RequireFromAgents: "allow"},
+		Lineage:      config.Lineage{LegacyParentFallback: true},
 		DrainTimeout: 30 * time.Second,
 		StrictHTTP:   true,
 	}
@@ -131,7 +132,7 @@ install_key_file: /run/install
 	for _, w := range warnings {
 		idle = append(idle, w.Key)
 	}
-	if diff := cmp.Diff([]string{"public_url", "install_key_file"}, idle); diff != "" {
+	if diff := cmp.Diff([]string{"install_key_file"}, idle); diff != "" {
 		t.Errorf("keys that are not acted on (-want +got):\n%s", diff)
 	}
 	var secrets []string
@@ -163,7 +164,7 @@ install_key_file: /run/install
 	debate := config.Conversation{
 		Participants: []config.Participant{
 			{Agent: "researcher", Auth: config.AuthForwardUser, Slug: "researcher", Label: "Dr R"},
-			{Agent: "echo", Auth: config.AuthAgentOwned, Slug: "e", Label: "echo"},
+			{Agent: "echo", Auth: config.AuthAgentOwned, Slug: "e", Label: "e"},
 			{Agent: "echo", Auth: config.AuthForwardUser, Slug: "echo", Label: "echo"},
 		},
 		Plan: config.PlanRoundRobin, MaxTurns: 6, BudgetUSD: &budget, Halt: config.HaltRule{Contains: "AGREED"}, OnHalt: config.OnHaltPause,

@@ -67,11 +67,11 @@ func benchmarkFinish(b *testing.B, runs int) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		t, err := s.Begin(b.Context(), intent(e, 0))
+		begun, err := s.Begin(b.Context(), []agentbus.Turn{intent(e, 0)})
 		if err != nil {
 			b.Fatal(err)
 		}
-		next <- t
+		next <- begun[0]
 	}
 	spread(b, runs, func() {
 		t := <-next

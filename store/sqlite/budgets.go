@@ -65,12 +65,12 @@ func budgetState(c *conn, account string) (agentbus.BudgetState, error) {
 	return readState(r, account), nil
 }
 
-// take holds what the reservation asks for on behalf of a call.
-func take(c *conn, call int64, r *agentbus.Reservation) error {
+// take holds what the reservation asks for on behalf of a call, and returns it.
+func take(c *conn, call int64, r *agentbus.Reservation) (t taken, err error) {
 	if len(r.Hold.Budgets) == 0 {
-		return nil
+		return t, nil
 	}
-	t := taken{amount: r.Hold.Amount}
+	t.amount = r.Hold.Amount
 	for _, b := range r.Hold.Budgets {
 		if slices.Contains(t.accounts, b.Account) {
 			continue // two bounds of one account hold once
@@ -80,15 +80,15 @@ func take(c *conn, call int64, r *agentbus.Reservation) error {
 			ON CONFLICT (account) DO UPDATE SET held = held + excluded.held, calls = calls + 1`,
 			b.Account, int64(t.amount), micros(r.Call.Began))
 		if err != nil {
-			return err
+			return t, err
 		}
 	}
 	accounts, err := json.Marshal(t.accounts)
 	if err != nil {
-		return err
+		return t, err
 	}
 	_, err = c.exec("INSERT INTO holds (call_id, amount, accounts) VALUES (?1, ?2, ?3)", call, int64(t.amount), string(accounts))
-	return err
+	return t, err
 }
 
 // release gives back what a call held. Where it was settled, cost is spent in
@@ -152,6 +152,7 @@ func (s *Store) ReleaseDead(ctx context.Context, alive func(owner string) bool) 
 }
 
 func releaseDead(c *conn, alive func(owner string) bool) (n int, err error) {
+	clear(c.attempts) // what they hold is about to change
 	for after := int64(0); ; {
 		r, found, err := c.first(`SELECT h.call_id, c.owner, h.amount, h.accounts FROM holds h JOIN calls c ON c.id = h.call_id
 			WHERE h.call_id > ?1 ORDER BY h.call_id LIMIT 1`, after)

@@ -9,7 +9,7 @@ import (
 // callColumns are the columns readCall reads, in its order.
 const callColumns = `id, state, attempts, payer, agent, run, path, parent, turn, request_id, caller, speaker, depth, digest,
 	owner, stream, replays, repeats, status, code, message, input_tokens, cached_tokens, output_tokens, usage_cost, estimated,
-	cost, unbilled, notes, began, ended`
+	cost, unbilled, notes, began, ended, chain`
 
 func readCall(r *row) agentbus.CallRecord {
 	c := agentbus.CallRecord{ID: r.int64(), State: agentbus.CallState(r.text()), Attempts: r.int()}
@@ -25,6 +25,7 @@ func readCall(r *row) agentbus.CallRecord {
 	c.Cost, c.Unbilled = r.micros(), r.micros()
 	r.json(&c.Notes)
 	c.Began, c.Ended = r.time(), r.time()
+	r.json(&c.Chain)
 	return c
 }
 
@@ -42,22 +43,23 @@ const opened = "CASE WHEN ?5 <> '' AND NOT EXISTS (SELECT 1 FROM calls WHERE run
 
 // insertCall stores a new call. It changes nothing when the key is known.
 const insertCall = `INSERT INTO calls (key, state, payer, agent, run, path, parent, turn, turn_index, request_id, caller, speaker,
-		depth, digest, owner, stream, notes, began, attempts, opened)
-	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 1, ` + opened + `)
+		depth, digest, owner, stream, notes, began, attempts, opened, chain)
+	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 1, ` + opened + `, ?19)
 	ON CONFLICT (key) DO NOTHING`
 
 // insertRefused stores a hop that executed nothing, or counts its repetition.
 const insertRefused = `INSERT INTO calls (key, state, payer, agent, run, path, parent, turn, turn_index, request_id, caller, speaker,
-		depth, digest, owner, stream, notes, began, attempts, opened, status, code, message, repeats, ended)
+		depth, digest, owner, stream, notes, began, attempts, opened, status, code, message, repeats, ended, chain)
 	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 0, ` + opened + `,
-		?19, ?20, ?21, ?22, ?23)
+		?20, ?21, ?22, ?23, ?24, ?19)
 	ON CONFLICT (key) DO UPDATE SET repeats = repeats + excluded.repeats + 1, ended = excluded.ended`
 
-// callArgs returns the first 18 parameters of insertCall and insertRefused.
+// callArgs returns the first 19 parameters of insertCall and insertRefused.
 func callArgs(key []byte, c *agentbus.CallRecord) []any {
 	return []any{
 		key, string(c.State), string(c.Payer), c.Agent, string(c.Run), c.Path, string(c.Parent), string(c.TurnKey.ID), int64(c.TurnKey.ID.Index(c.Run)),
 		c.RequestID, c.Caller, string(c.Speaker), int64(c.Depth), c.Digest[:], c.Owner, flag(c.Stream), notesText(c.Notes), micros(c.Began),
+		chainText(c.Chain),
 	}
 }
 

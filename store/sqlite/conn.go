@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 
 	"modernc.org/sqlite"
 
@@ -21,15 +23,16 @@ type conn struct {
 	// for it, and a ctx that can end costs the driver a goroutine a statement.
 	ctx   context.Context //nolint:containedctx // see above
 	raw   driver.Conn
-	stmts map[string]statement // by their text, each prepared once
+	stmts map[string]*prepared // by their text, each prepared once
 	args  []driver.NamedValue  // reused by every statement
 	wrote int64                // rows changed so far: tells whether a task wrote something
 
-	// links are the ends of payers' chains as this connection knows them. They
-	// hold as long as nobody else writes, which version tells, and what was
-	// written is committed.
-	links   map[agentbus.Payer]link
-	version int64
+	// links are the ends of payers' chains as this connection knows them, attempts
+	// what is executing. They hold as long as nobody else writes, which version
+	// tells, and what was written is committed.
+	links    map[agentbus.Payer]link
+	attempts map[int64]attempt // by call
+	version  int64
 }
 
 // statement is what the driver's prepared statements can do.
@@ -37,6 +40,29 @@ type statement interface {
 	driver.Stmt
 	driver.StmtExecContext
 	driver.StmtQueryContext
+}
+
+// prepared is a statement and the arguments that it takes, in the order of its
+// parameters.
+type prepared struct {
+	statement
+
+	takes []int
+}
+
+var numbered = regexp.MustCompile(`\?[0-9]+`)
+
+// unnumbered returns query with its parameters ?1, ?2 … as plain ones, and which
+// argument each of them takes. To the driver a number is a name, which it asks
+// for, copies and looks up for each parameter at each run: half of what binding
+// costs.
+func unnumbered(query string) (plain string, takes []int) {
+	plain = numbered.ReplaceAllStringFunc(query, func(p string) string {
+		n, _ := strconv.Atoi(p[1:]) // digits
+		takes = append(takes, n-1)
+		return "?"
+	})
+	return plain, takes
 }
 
 // dial opens a connection. See driver.Open of modernc.org/sqlite for dsn.
@@ -49,7 +75,10 @@ func dial(ctx context.Context, dsn string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{ctx: context.WithoutCancel(ctx), raw: raw, stmts: make(map[string]statement), links: make(map[agentbus.Payer]link)}, nil
+	return &conn{
+		ctx: context.WithoutCancel(ctx), raw: raw, stmts: make(map[string]*prepared),
+		links: make(map[agentbus.Payer]link), attempts: make(map[int64]attempt),
+	}, nil
 }
 
 // close ends the connection.
@@ -66,20 +95,23 @@ func (c *conn) close() error {
 func (c *conn) prepare(query string, args []any) (statement, error) {
 	st, ok := c.stmts[query]
 	if !ok {
-		made, err := c.raw.Prepare(query)
+		plain, takes := unnumbered(query)
+		made, err := c.raw.Prepare(plain)
 		if err != nil {
 			return nil, err
 		}
-		if st, ok = made.(statement); !ok {
+		known, ok := made.(statement)
+		if !ok {
 			return nil, fmt.Errorf("the driver's %T lacks a method", made)
 		}
+		st = &prepared{known, takes}
 		c.stmts[query] = st
 	}
 	c.args = c.args[:0]
-	for i, v := range args {
-		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: v})
+	for i, n := range st.takes {
+		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: args[n]})
 	}
-	return st, nil
+	return st.statement, nil
 }
 
 // control runs a statement that changes no rows, such as BEGIN.
@@ -125,7 +157,7 @@ func (c *conn) begin() error {
 		return errors.Join(err, c.rollback())
 	}
 	if v := r.int64(); v != c.version {
-		clear(c.links)
+		c.forget()
 		c.version = v
 	}
 	return nil
@@ -133,8 +165,14 @@ func (c *conn) begin() error {
 
 // rollback undoes the transaction.
 func (c *conn) rollback() error {
-	clear(c.links)
+	c.forget()
 	return c.control("ROLLBACK")
+}
+
+// forget drops what is remembered of the file, which may be otherwise by now.
+func (c *conn) forget() {
+	clear(c.links)
+	clear(c.attempts)
 }
 
 // change is first for a statement that changes the row it returns.

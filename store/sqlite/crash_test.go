@@ -31,10 +31,11 @@ func converse(s *sqlite.Store, run agentbus.RunID) error {
 	if err != nil {
 		return err
 	}
-	next, err := s.Begin(background, intent(e, 0))
+	begun, err := s.Begin(background, []agentbus.Turn{intent(e, 0)})
 	if err != nil {
 		return err
 	}
+	next := begun[0]
 	for n := 0; ; n++ {
 		done := next
 		next = intent(e, n+1)

@@ -47,35 +47,6 @@ func (l link) args(e *agentbus.Entry) []any {
 	}
 }
 
-// An attempt is what the ledger knows of an attempt of a call that has just
-// come to its end.
-type attempt struct {
-	entry    agentbus.Entry // what it comes to, as far as it is known
-	streamed bool           // there are frames
-	held     taken
-}
-
-// endAttempt runs set, which ends the executing attempt ?2 of the call ?1, and
-// tells what it was. It answers errFenced when the call is not executing under
-// it. One statement does what two would: settling is what the ledger does most.
-func endAttempt(c *conn, set string, args ...any) (a attempt, err error) {
-	r, found, err := c.change("UPDATE calls SET "+set+` WHERE id = ?1 AND attempts = ?2 AND state = 'executing'
-		RETURNING id, attempts, payer, key, agent, run, turn,
-			EXISTS (SELECT 1 FROM frames WHERE frames.id BETWEEN calls.id << 28 AND (calls.id << 28) + 0xfffffff),
-			(SELECT amount FROM holds WHERE call_id = calls.id), (SELECT accounts FROM holds WHERE call_id = calls.id)`, args...)
-	if err == nil && !found {
-		err = errFenced
-	}
-	if err != nil {
-		return attempt{}, err
-	}
-	a.entry = agentbus.Entry{Call: r.int64(), Attempt: r.int(), Payer: agentbus.Payer(r.text()), Key: r.digest()}
-	a.entry.Agent, a.entry.Run, a.entry.Turn = r.text(), agentbus.RunID(r.text()), agentbus.TurnID(r.text())
-	a.streamed = r.bool()
-	a.held = readTaken(r)
-	return a, r.err
-}
-
 // enter appends the entry of a, now that its amounts are known, to its payer's
 // chain.
 func (a *attempt) enter(c *conn) error {

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -11,17 +12,22 @@ import (
 // errLeaseLost answers a driver whose lease has moved on (R17).
 var errLeaseLost = refusal(agentbus.CodeLeaseLost, "another driver holds this execution; stop, it goes on there")
 
-// Begin records that t is about to be performed (R14). If it fails, perform
-// nothing. It has four outcomes:
+// Begin records that turns of one execution are about to be performed, and
+// events, in one transaction (R14). If it fails, nothing is stored: perform
+// nothing. It returns each turn, in order. It has four outcomes:
 //
-//   - t is new, or known with the same digest and not done: it is stored as
-//     pending under t.Epoch and returned with the Attempts, Cost and Began it
+//   - A turn is new, or known with the same digest and not done: it is stored as
+//     pending under its Epoch and returned with the Attempts, Cost and Began it
 //     had, and, if it was waiting, the Error with what it asks; perform it.
-//   - t is done: it is returned as stored; perform nothing.
+//   - It is done: it is returned as stored; do not perform it.
 //   - Its index or turn id is taken by another request: CodeTurnMismatch.
-//   - t.Epoch is not that of the execution's lease: CodeLeaseLost (R17).
-func (s *Store) Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, error) {
-	return write(ctx, s, "begin a turn", func(c *conn) (agentbus.Turn, error) { return begin(c, t) })
+//   - Its Epoch is not that of the execution's lease: CodeLeaseLost (R17).
+func (s *Store) Begin(ctx context.Context, turns []agentbus.Turn, events ...agentbus.Event) ([]agentbus.Turn, error) {
+	if len(turns) == 0 {
+		return nil, refusal(agentbus.CodeInvalidRequest, "no turn was given that could be begun")
+	}
+	turns, events = slices.Clone(turns), slices.Clone(events) // the committer may read them still when ctx has ended
+	return write(ctx, s, "begin turns", func(c *conn) ([]agentbus.Turn, error) { return begin(c, turns, events) })
 }
 
 // maxIndex is the highest index of a turn: 28 bits, see the first migration.
@@ -52,12 +58,22 @@ func takeDesk(c *conn, id agentbus.ExecutionID, epoch uint64) (desk, error) {
 	return desk{base: r.int64(), event: r.int64(), odd: r.bool(), held: r.bool()}, nil
 }
 
-func begin(c *conn, t agentbus.Turn) (agentbus.Turn, error) {
-	d, err := takeDesk(c, t.Execution, t.Epoch)
+func begin(c *conn, turns []agentbus.Turn, events []agentbus.Event) ([]agentbus.Turn, error) {
+	first := &turns[0]
+	d, err := takeDesk(c, first.Execution, first.Epoch)
 	if err != nil {
-		return agentbus.Turn{}, err
+		return nil, err
 	}
-	return d.begin(c, t)
+	begun := make([]agentbus.Turn, len(turns))
+	for i := range turns {
+		if turns[i].Execution != first.Execution || turns[i].Epoch != first.Epoch {
+			return nil, errLeaseLost
+		}
+		if begun[i], err = d.begin(c, turns[i]); err != nil {
+			return nil, err
+		}
+	}
+	return begun, d.appendEvents(c, events)
 }
 
 func (d *desk) begin(c *conn, t agentbus.Turn) (agentbus.Turn, error) {

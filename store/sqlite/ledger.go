@@ -72,7 +72,18 @@ func reserve(c *conn, r agentbus.Reservation) (agentbus.Reserved, error) {
 		return got, err
 	}
 	call.ID = id
-	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: call}, take(c, id, &r)
+	return executes(c, call, &r)
+}
+
+// executes answers a reservation whose call is stored as executing, and holds
+// what it takes.
+func executes(c *conn, call agentbus.CallRecord, r *agentbus.Reservation) (agentbus.Reserved, error) {
+	held, err := take(c, call.ID, r)
+	if err != nil {
+		return agentbus.Reserved{}, err
+	}
+	c.begun(r.Key, &call, held)
+	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: call}, nil
 }
 
 // reserveShort answers a reservation that does not fit into its budgets, unless
@@ -154,7 +165,7 @@ func reserveAgain(c *conn, call agentbus.CallRecord, r agentbus.Reservation) (ag
 	if call, err = again(c, call, r.Call); err != nil {
 		return agentbus.Reserved{}, err
 	}
-	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: call}, take(c, call.ID, &r)
+	return executes(c, call, &r)
 }
 
 // again starts the next attempt of call, on behalf of the request asked. What
@@ -162,14 +173,15 @@ func reserveAgain(c *conn, call agentbus.CallRecord, r agentbus.Reservation) (ag
 func again(c *conn, call, asked agentbus.CallRecord) (agentbus.CallRecord, error) {
 	call.State, call.Attempts = agentbus.CallExecuting, call.Attempts+1
 	call.RequestID, call.Caller, call.Speaker, call.Depth = asked.RequestID, asked.Caller, asked.Speaker, asked.Depth
-	call.Digest, call.Owner, call.Stream, call.Notes = asked.Digest, asked.Owner, asked.Stream, asked.Notes
+	call.Digest, call.Owner, call.Stream, call.Notes, call.Chain = asked.Digest, asked.Owner, asked.Stream, asked.Notes, asked.Chain
 	call.Began, call.Ended = stored(asked.Began), stored(asked.Ended)
 	call.Status, call.Code, call.Message = 0, "", ""
 	_, err := c.exec(`UPDATE calls SET state = 'executing', attempts = ?2, request_id = ?3, caller = ?4, speaker = ?5, depth = ?6,
-			digest = ?7, owner = ?8, stream = ?9, notes = ?10, began = ?11, ended = NULL, status = 0, code = '', message = ''
+			digest = ?7, owner = ?8, stream = ?9, notes = ?10, began = ?11, ended = NULL, status = 0, code = '', message = '',
+			chain = ?12
 		WHERE id = ?1`,
 		call.ID, int64(call.Attempts), call.RequestID, call.Caller, string(call.Speaker), int64(call.Depth),
-		call.Digest[:], call.Owner, flag(call.Stream), notesText(call.Notes), micros(call.Began))
+		call.Digest[:], call.Owner, flag(call.Stream), notesText(call.Notes), micros(call.Began), chainText(call.Chain))
 	if err != nil {
 		return call, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -247,7 +248,9 @@ func TestOpenMigratesOnce(t *testing.T) {
 	defer closed(t, db)
 	var version, migrated int
 	err = db.QueryRowContext(t.Context(), "SELECT user_version, (SELECT max(version_id) FROM goose_db_version) FROM pragma_user_version").Scan(&version, &migrated)
-	if want := len(newest) + 1; err != nil || version != want || migrated != want { // one is written in Go
+	name := filepath.Base(newest[len(newest)-1])
+	want, atoiErr := strconv.Atoi(name[:5])
+	if err = errors.Join(err, atoiErr); err != nil || version != want || migrated != want {
 		t.Errorf("user_version %d after %d of %d migrations: %v", version, migrated, want, err)
 	}
 }

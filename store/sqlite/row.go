@@ -105,6 +105,15 @@ func notesText(notes []string) any {
 	return string(b)
 }
 
+// chainText returns a place in a chain of agents as it is stored; NULL for none.
+func chainText(c *agentbus.AgentChain) any {
+	if c == nil {
+		return nil
+	}
+	b, _ := json.Marshal(c) // numbers always marshal
+	return string(b)
+}
+
 // blob returns b as it is stored; NULL when it is empty.
 func blob[B ~[]byte](b B) any {
 	if len(b) == 0 {

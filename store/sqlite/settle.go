@@ -21,12 +21,18 @@ var errFenced = refusal(agentbus.CodeLeaseLost, "this attempt of the call was en
 func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte) error {
 	_, err := write(ctx, s, "store a part of a stream", func(c *conn) (struct{}, error) {
 		none := struct{}{}
-		_, executes, err := c.first("SELECT 1 FROM calls WHERE id = ?1 AND attempts = ?2 AND state = 'executing'", id, int64(attempt))
-		if err == nil && !executes {
-			err = errFenced
-		}
-		if err != nil {
-			return none, err
+		a, executes := c.running(id, attempt)
+		if !executes {
+			_, found, err := c.first("SELECT 1 FROM calls WHERE id = ?1 AND attempts = ?2 AND state = 'executing'", id, int64(attempt))
+			if err == nil && !found {
+				err = errFenced
+			}
+			if err != nil {
+				return none, err
+			}
+		} else if !a.streamed {
+			a.streamed = true
+			c.attempts[id] = a
 		}
 		return none, appendFrames(c, id, frames)
 	})
@@ -53,14 +59,15 @@ func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
 	return err
 }
 
+var settles = ends(`state = 'settled', status = ?3, input_tokens = ?4, cached_tokens = ?5, output_tokens = ?6,
+		usage_cost = ?7, estimated = ?8, cost = ?9, unbilled = unbilled + ?10, notes = coalesce(?11, notes), ended = ?12, kept = ?13`)
+
 func settle(c *conn, st *agentbus.Settlement, head any) error {
 	notes, err := notesBehind(c, st.ID, st.Notes)
 	if err != nil {
 		return err
 	}
-	a, err := endAttempt(c, `state = 'settled', status = ?3, input_tokens = ?4, cached_tokens = ?5, output_tokens = ?6,
-			usage_cost = ?7, estimated = ?8, cost = ?9, unbilled = unbilled + ?10, notes = coalesce(?11, notes), ended = ?12, kept = ?13`,
-		st.ID, int64(st.Attempt), int64(st.Reply.Status), st.Usage.InputTokens, st.Usage.CachedTokens, st.Usage.OutputTokens, int64(st.Usage.Cost),
+	a, err := endAttempt(c, settles, st.ID, st.Attempt, int64(st.Reply.Status), st.Usage.InputTokens, st.Usage.CachedTokens, st.Usage.OutputTokens, int64(st.Usage.Cost),
 		flag(st.Usage.Estimated), int64(st.Cost), int64(st.Unbilled), notes, micros(st.Ended), flag(!st.Drop))
 	if err != nil {
 		return err
@@ -124,10 +131,11 @@ func (s *Store) Void(ctx context.Context, v agentbus.Voiding) error {
 	return err
 }
 
+var voids = ends(`state = 'voided', status = ?3, code = ?4, message = ?5, input_tokens = ?6,
+		cached_tokens = ?7, output_tokens = ?8, usage_cost = ?9, estimated = ?10, unbilled = unbilled + ?11, ended = ?12`)
+
 func void(c *conn, v *agentbus.Voiding) error {
-	a, err := endAttempt(c, `state = 'voided', status = ?3, code = ?4, message = ?5, input_tokens = ?6,
-			cached_tokens = ?7, output_tokens = ?8, usage_cost = ?9, estimated = ?10, unbilled = unbilled + ?11, ended = ?12`,
-		v.ID, int64(v.Attempt), int64(v.Status), string(v.Code), v.Message, v.Usage.InputTokens,
+	a, err := endAttempt(c, voids, v.ID, v.Attempt, int64(v.Status), string(v.Code), v.Message, v.Usage.InputTokens,
 		v.Usage.CachedTokens, v.Usage.OutputTokens, int64(v.Usage.Cost), flag(v.Usage.Estimated), int64(v.Unbilled), micros(v.Ended))
 	if err != nil {
 		return err

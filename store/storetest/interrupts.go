@@ -206,16 +206,13 @@ func aWaitingTurnKeepsWhatItAsks(p *place) { // R22: who crashes in the turn fin
 	i := parked(t, p, "run_a")
 	for range 2 {
 		e := opened(t, p, "run_a")
-		tn := turn(e, 0)
-		got, err := p.Begin(t.Context(), tn)
-		ok(t, "begin", err)
+		got := begin(t, p, turn(e, 0))
 		if got.State != agentbus.TurnPending || got.Attempts != 1 || got.Error == nil || got.Error.Ask.Interrupts[0] != i.ID {
 			t.Errorf("begun again: %+v", got)
 		}
 	}
 	e := opened(t, p, "run_a")
-	tn, err := p.Begin(t.Context(), turn(e, 0))
-	ok(t, "begin", err)
+	tn := begin(t, p, turn(e, 0))
 	tn.Error = nil
 	ok(t, "finish", p.Finish(t.Context(), done(tn, "x"), nil))
 	if got := collect(t, p.Turns(t.Context(), "run_a"))[0]; got.Error != nil || got.State != agentbus.TurnDone {

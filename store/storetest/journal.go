@@ -12,6 +12,7 @@ import (
 var journal = map[string]func(*place){
 	"ANewTurnIsPending":                          aNewTurnIsPending,
 	"BeginTwiceReturnsTheStoredTurn":             beginTwiceReturnsTheStoredTurn,
+	"SeveralTurnsBeginTogether":                  severalTurnsBeginTogether,
 	"AFailedTurnIsPendingAgain":                  aFailedTurnIsPendingAgain,
 	"ADoneTurnNeverChanges":                      aDoneTurnNeverChanges,
 	"AnotherRequestForATurnIsAMismatch":          anotherRequestForATurnIsAMismatch,
@@ -68,9 +69,9 @@ func failed(t agentbus.Turn) agentbus.Turn {
 
 func begin(t *testing.T, s Store, want agentbus.Turn) agentbus.Turn {
 	t.Helper()
-	got, err := s.Begin(t.Context(), want)
+	got, err := s.Begin(t.Context(), []agentbus.Turn{want})
 	ok(t, "begin", err)
-	return got
+	return got[0]
 }
 
 func turnsOf(t *testing.T, s Store, e agentbus.Execution) []agentbus.Turn {
@@ -101,6 +102,33 @@ func beginTwiceReturnsTheStoredTurn(p *place) { // R14, P16
 	ok(t, "finish", p.Finish(t.Context(), want, nil))
 	same(t, "begun when done", begin(t, p, again), want)
 	same(t, "stored", turnsOf(t, p, e), []agentbus.Turn{want})
+}
+
+func severalTurnsBeginTogether(p *place) { // R14, R20
+	t := p.t
+	e := opened(t, p, "run_a")
+	finished := done(begin(t, p, turn(e, 1)), "no objection")
+	ok(t, "finish", p.Finish(t.Context(), finished, nil, held(e, "of the branch", 1)))
+	all := []agentbus.Turn{turn(e, 0), turn(e, 1), turn(e, 2)}
+	clash := []agentbus.Turn{turn(e, 0), turn(e, 1), turn(e, 2)}
+	clash[2].ID = "run_a.t0.critic"
+	_, err := p.Begin(t.Context(), clash, happened(e, "x"))
+	refused(t, "begin with one that clashes", err, agentbus.CodeTurnMismatch)
+	strange := []agentbus.Turn{turn(e, 0), turn(opened(t, p, "run_b"), 0)}
+	_, err = p.Begin(t.Context(), strange, happened(e, "x"))
+	refused(t, "begin with one of another run", err, agentbus.CodeLeaseLost)
+	_, err = p.Begin(t.Context(), nil, happened(e, "x"))
+	refused(t, "begin nothing", err, agentbus.CodeInvalidRequest)
+	same(t, "stored", turnsOf(t, p, e), []agentbus.Turn{finished})
+	same(t, "events", collect(t, p.Events(t.Context(), e.ID, -1)), nil)
+
+	resumed := happened(e, agentbus.EventResumed)
+	got, err := p.Begin(t.Context(), all, resumed)
+	ok(t, "begin", err)
+	all[1] = finished
+	same(t, "begun", got, all)
+	same(t, "stored", turnsOf(t, p, e), all)
+	same(t, "events", collect(t, p.Events(t.Context(), e.ID, -1)), []agentbus.Event{placed(e, 0, happened(e, "of the branch")), placed(e, 1, resumed)})
 }
 
 func aFailedTurnIsPendingAgain(p *place) { // R14, R16, R8
@@ -146,7 +174,7 @@ func anotherRequestForATurnIsAMismatch(p *place) { // R15
 	} {
 		other := turn(e, 0)
 		change(&other)
-		_, err := p.Begin(t.Context(), other)
+		_, err := p.Begin(t.Context(), []agentbus.Turn{other})
 		refused(t, what, err, agentbus.CodeTurnMismatch)
 	}
 	same(t, "stored", turnsOf(t, p, e), []agentbus.Turn{want})
@@ -210,15 +238,15 @@ func aLostLeaseWritesNothing(p *place) { // R17
 	e, err := p.Open(t.Context(), execution("run_a"), agentbus.Claim{Owner: "host:2", TTL: time.Hour, TakeOver: old.Lease.Epoch})
 	ok(t, "take over", err)
 	next := turn(old, 1)
-	_, err = p.Begin(t.Context(), turn(old, 0))
+	_, err = p.Begin(t.Context(), []agentbus.Turn{turn(old, 0)}, happened(old, "late"))
 	refused(t, "begin", err, agentbus.CodeLeaseLost)
-	_, err = p.Begin(t.Context(), next)
+	_, err = p.Begin(t.Context(), []agentbus.Turn{next})
 	refused(t, "begin the next", err, agentbus.CodeLeaseLost)
 	refused(t, "finish", p.Finish(t.Context(), done(first, "late"), &next, happened(old, "late")), agentbus.CodeLeaseLost)
 	_, err = p.Renew(t.Context(), old.Lease, time.Hour)
 	refused(t, "renew", err, agentbus.CodeLeaseLost)
 	refused(t, "halt", p.Halt(t.Context(), old.Lease, agentbus.Halt{Kind: agentbus.HaltDone}, happened(old, "late")), agentbus.CodeLeaseLost)
-	_, err = p.Begin(t.Context(), turn(agentbus.Execution{ID: "run_x", Run: "run_x", Lease: agentbus.Lease{Epoch: 1}}, 0))
+	_, err = p.Begin(t.Context(), []agentbus.Turn{turn(agentbus.Execution{ID: "run_x", Run: "run_x", Lease: agentbus.Lease{Epoch: 1}}, 0)})
 	refused(t, "begin without an execution", err, agentbus.CodeLeaseLost)
 
 	same(t, "turns", turnsOf(t, p, e), []agentbus.Turn{first})
@@ -241,7 +269,7 @@ func eventsAreDenseInEachExecution(p *place) {
 	together(len(runs), func(i int) {
 		for k := range n {
 			next := turn(runs[i], k)
-			if _, err := p.Begin(t.Context(), next); err != nil {
+			if _, err := p.Begin(t.Context(), []agentbus.Turn{next}); err != nil {
 				t.Errorf("begin: %v", err)
 			}
 			if err := p.Finish(t.Context(), done(next, "x"), nil, happened(runs[i], "a"), happened(runs[i], "b")); err != nil {
@@ -303,7 +331,7 @@ func severalTurnsCanBePending(p *place) { // R20
 	e := opened(t, p, "run_a")
 	const n = 50
 	together(n, func(i int) {
-		if _, err := p.Begin(t.Context(), turn(e, n-1-i)); err != nil {
+		if _, err := p.Begin(t.Context(), []agentbus.Turn{turn(e, n-1-i)}); err != nil {
 			t.Errorf("begin: %v", err)
 		}
 	})
@@ -369,7 +397,7 @@ func manyRunsAtOnceKeepTheirOwnTurns(p *place) { // R14
 			return
 		}
 		next := turn(e, 0)
-		if _, err := p.Begin(t.Context(), next); err != nil {
+		if _, err := p.Begin(t.Context(), []agentbus.Turn{next}); err != nil {
 			t.Errorf("begin: %v", err)
 		}
 		for n := range turns {

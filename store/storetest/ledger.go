@@ -36,7 +36,7 @@ func reservation(run agentbus.RunID, n int) agentbus.Reservation {
 		Parent: run.Turn(0, "root"), ID: run.Turn(n, "critic"),
 	}
 	return agentbus.Reservation{Key: key.Hash(), Call: agentbus.CallRecord{
-		TurnKey: key, RequestID: "req-" + strconv.Itoa(n), Caller: "service:" + difficult, Speaker: "Zoë 🦊", Depth: 2,
+		TurnKey: key, RequestID: "req-" + strconv.Itoa(n), Caller: "service:" + difficult, Speaker: "Zoë 🦊", Depth: 2, Chain: &agentbus.AgentChain{Hop: n%64 + 1, MaxHops: 64, Final: n%64 == 63},
 		Digest: agentbus.Digest{1, 2, 3}, Stream: true, Notes: []string{difficult}, Owner: "host:1", Began: began,
 	}}
 }

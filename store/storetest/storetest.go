@@ -31,7 +31,7 @@ type Store interface {
 
 // Journal is what a driver writes its turns to (R14).
 type Journal interface {
-	Begin(ctx context.Context, t agentbus.Turn) (agentbus.Turn, error)
+	Begin(ctx context.Context, turns []agentbus.Turn, events ...agentbus.Event) ([]agentbus.Turn, error)
 	Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error
 	Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error]
 }

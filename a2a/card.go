@@ -1,0 +1,342 @@
+package a2a
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
+
+// MaxCard is the largest card that is read, in bytes.
+const MaxCard = 256 << 10
+
+// CardPath is where a card stands below an agent's base.
+const CardPath = "/.well-known/agent-card.json"
+
+// An Interface is one endpoint that a card names.
+type Interface struct {
+	URL     string
+	Binding Binding
+	Version string // of A2A, such as 1.0
+	Tenant  string
+}
+
+// Interfaces returns the endpoints that a card names, of A2A 1.0 or 0.3, in its
+// order, those of other bindings than ours left out.
+func Interfaces(card []byte) (all []Interface) {
+	add := func(binding string, i Interface) {
+		if i.Binding = bindingOf(binding); i.Binding != "" {
+			all = append(all, i)
+		}
+	}
+	c := gjson.ParseBytes(card)
+	c.Get("supportedInterfaces").ForEach(func(_, v gjson.Result) bool {
+		add(v.Get("protocolBinding").Str, Interface{URL: v.Get("url").Str, Version: v.Get("protocolVersion").Str, Tenant: v.Get("tenant").Str})
+		return true
+	})
+	if u := c.Get("url"); u.Type == gjson.String { // of A2A 0.3
+		version := cmp.Or(minor(c.Get("protocolVersion").Str), "0.3")
+		add(cmp.Or(c.Get("preferredTransport").Str, string(JSONRPC)), Interface{URL: u.Str, Version: version})
+		c.Get("additionalInterfaces").ForEach(func(_, v gjson.Result) bool {
+			add(v.Get("transport").Str, Interface{URL: v.Get("url").Str, Version: version})
+			return true
+		})
+	}
+	return all
+}
+
+// minor returns the first two numbers of a version.
+func minor(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	return strings.Join(parts[:min(len(parts), 2)], ".")
+}
+
+func bindingOf(name string) Binding {
+	for _, b := range []Binding{JSONRPC, REST} {
+		if strings.EqualFold(name, string(b)) {
+			return b
+		}
+	}
+	return ""
+}
+
+// Endpoint returns the URL of a binding that a card names for a version: that of
+// the version, else the first one of the binding; "" when there is none.
+func Endpoint(all []Interface, b Binding, version string) (url string) {
+	for _, i := range all {
+		switch {
+		case i.Binding != b:
+		case minor(i.Version) == minor(cmp.Or(version, "0.3")):
+			return i.URL
+		case url == "":
+			url = i.URL
+		}
+	}
+	return url
+}
+
+// A CardEdit says what becomes of an agent's card behind the bus (A10).
+type CardEdit struct {
+	Base         string   // URL of the agent's mount, without a slash at its end
+	Push         bool     // callers may have the agent call webhooks (A17)
+	KeepSecurity bool     // the agent gets its callers' own credentials
+	Hosts        []string // of the agent, with their ports, which must not remain
+}
+
+// RewriteCard returns a card with the URLs of this bus in place of the agent's,
+// its security schemes replaced by the bus's, and without signatures, which
+// would not hold (A10). What it does not know stays. It fails for what is no
+// JSON object.
+func RewriteCard(card []byte, e CardEdit) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(card))
+	d.UseNumber()
+	var c map[string]any
+	if err := d.Decode(&c); err != nil || c == nil {
+		return nil, errors.Join(errors.New("the card is no JSON object"), err)
+	}
+	hosts := e.hosts(card)
+	e.interfaces(c)
+	e.older(c)
+	delete(c, "signatures")
+	if !e.KeepSecurity {
+		secure(c)
+	}
+	if able, ok := c["capabilities"].(map[string]any); ok && !e.Push {
+		able["pushNotifications"] = false
+	}
+	for _, link := range []string{"documentationUrl", "iconUrl"} {
+		if s, _ := c[link].(string); slices.Contains(hosts, hostOf(s)) {
+			delete(c, link) // nothing is served there
+		}
+	}
+	own := hostOf(e.Base)
+	for _, host := range hosts {
+		if host != own {
+			scrub(c, host, own)
+		}
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(c)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+}
+
+// RewriteExtended is RewriteCard for the answer to a request for the extended
+// card. An answer without a card is returned as it is.
+func RewriteExtended(answer []byte, b Binding, e CardEdit) ([]byte, error) {
+	if b == REST {
+		if gjson.GetBytes(answer, "error").Exists() {
+			return answer, nil
+		}
+		return RewriteCard(answer, e)
+	}
+	card := gjson.GetBytes(answer, "result")
+	if !json.Valid(answer) || !card.IsObject() {
+		return answer, nil
+	}
+	edited, err := RewriteCard([]byte(card.Raw), e)
+	if err != nil {
+		return nil, err
+	}
+	return Set(answer, edited, "result")
+}
+
+func (e *CardEdit) mountOf(b Binding) string {
+	if b == REST {
+		return e.Base + "/rest"
+	}
+	return e.Base
+}
+
+// interfaces makes our mounts of the endpoints of A2A 1.0.
+func (e *CardEdit) interfaces(c map[string]any) {
+	all, ok := c["supportedInterfaces"].([]any)
+	if !ok {
+		return
+	}
+	kept, seen := []any{}, map[string]bool{}
+	for _, v := range all {
+		i, _ := v.(map[string]any)
+		name, _ := i["protocolBinding"].(string)
+		version, _ := i["protocolVersion"].(string)
+		b := bindingOf(name)
+		if key := string(b) + " " + version; b == "" || seen[key] {
+			continue
+		} else {
+			seen[key] = true
+		}
+		i["url"] = e.mountOf(b)
+		kept = append(kept, i)
+	}
+	c["supportedInterfaces"] = kept
+}
+
+// older makes our mounts of the endpoints of A2A 0.3. One whose preferred
+// binding is none of ours prefers the next one.
+func (e *CardEdit) older(c map[string]any) {
+	if _, ok := c["url"].(string); !ok {
+		return
+	}
+	name, _ := c["preferredTransport"].(string)
+	preferred := bindingOf(cmp.Or(name, string(JSONRPC)))
+	seen := map[Binding]bool{}
+	if preferred != "" {
+		seen[preferred] = true
+	}
+	more, had := c["additionalInterfaces"].([]any)
+	kept := []any{}
+	for _, v := range more {
+		i, _ := v.(map[string]any)
+		name, _ := i["transport"].(string)
+		b := bindingOf(name)
+		if b == "" || seen[b] && b != preferred || len(kept) > 1 {
+			continue
+		}
+		if preferred == "" {
+			preferred = b
+			c["preferredTransport"] = string(b)
+		}
+		seen[b] = true
+		i["url"] = e.mountOf(b)
+		kept = append(kept, i)
+	}
+	if had {
+		c["additionalInterfaces"] = kept
+	}
+	c["url"] = e.mountOf(preferred)
+}
+
+// secure replaces what the agent asks of its callers by what the bus asks: a
+// bearer credential.
+func secure(c map[string]any) {
+	if _, v1 := c["supportedInterfaces"]; v1 {
+		delete(c, "security")
+		c["securitySchemes"] = map[string]any{"bearer": map[string]any{"httpAuthSecurityScheme": map[string]any{"scheme": "Bearer"}}}
+		c["securityRequirements"] = []any{map[string]any{"schemes": map[string]any{"bearer": map[string]any{"list": []any{}}}}}
+	} else {
+		delete(c, "securityRequirements")
+		c["securitySchemes"] = map[string]any{"bearer": map[string]any{"type": "http", "scheme": "Bearer"}}
+		c["security"] = []any{map[string]any{"bearer": []any{}}}
+	}
+	skills, _ := c["skills"].([]any)
+	for _, s := range skills {
+		if skill, ok := s.(map[string]any); ok {
+			delete(skill, "securityRequirements") // they name schemes that are gone
+			delete(skill, "security")
+		}
+	}
+}
+
+// hosts returns the hosts that must not remain: those given, and those of the
+// endpoints.
+func (e *CardEdit) hosts(card []byte) []string {
+	hosts := slices.Clone(e.Hosts)
+	for _, path := range []string{"url", "supportedInterfaces.#.url", "additionalInterfaces.#.url"} {
+		for _, u := range gjson.GetBytes(card, path).Array() {
+			hosts = append(hosts, hostOf(u.Str))
+		}
+	}
+	slices.Sort(hosts)
+	hosts = slices.Compact(hosts)
+	slices.Reverse(hosts) // a host with its port before the host
+	return slices.DeleteFunc(hosts, func(h string) bool { return h == "" })
+}
+
+func hostOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(u.Host)
+}
+
+// scrub replaces a host by ours in every text below v.
+func scrub(v any, host, own string) any {
+	switch v := v.(type) {
+	case string:
+		return replaceHost(v, host, own)
+	case map[string]any:
+		for k, m := range v {
+			v[k] = scrub(m, host, own)
+		}
+	case []any:
+		for i, m := range v {
+			v[i] = scrub(m, host, own)
+		}
+	}
+	return v
+}
+
+// replaceHost replaces host in a text, where it stands in a URL, and anywhere
+// when it cannot be a word.
+func replaceHost(text, host, own string) string {
+	lower := strings.ToLower(text)
+	if !strings.Contains(lower, host) || len(lower) != len(text) {
+		return text
+	}
+	var out strings.Builder
+	for from := 0; ; {
+		i := strings.Index(lower[from:], host)
+		if i < 0 {
+			out.WriteString(text[from:])
+			return out.String()
+		}
+		i += from
+		end := i + len(host)
+		url := strings.HasSuffix(lower[:i], "://") || strings.HasSuffix(lower[:i], "@")
+		word := i > 0 && hostByte(lower[i-1]) || end < len(lower) && hostByte(lower[end])
+		out.WriteString(text[from:i])
+		if from = end; (url || strings.ContainsAny(host, ".:")) && !word {
+			out.WriteString(own)
+		} else {
+			out.WriteString(text[i:end])
+		}
+	}
+}
+
+func hostByte(c byte) bool {
+	return c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z'
+}
+
+// ETag returns the strong tag of a card.
+func ETag(card []byte) string {
+	sum := sha256.Sum256(card)
+	return `"` + hex.EncodeToString(sum[:16]) + `"`
+}
+
+// WriteCard answers a request with a card (A10): with its tag, and with 304 to
+// a caller that has it. private: the answer is for its caller only.
+func WriteCard(w http.ResponseWriter, r *http.Request, card []byte, private bool) (status int) {
+	h, tag := w.Header(), ETag(card)
+	h.Set("Etag", tag)
+	h.Set("Cache-Control", "public, max-age=300")
+	if private {
+		h.Set("Cache-Control", "private, max-age=300")
+	}
+	if matches(r.Header.Get("If-None-Match"), tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return http.StatusNotModified
+	}
+	h.Set("Content-Type", "application/json")
+	_, _ = w.Write(card) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
+	return http.StatusOK
+}
+
+// matches reports whether a list of tags names one of them, weakly.
+func matches(list, tag string) bool {
+	for t := range strings.SplitSeq(list, ",") {
+		if t = strings.TrimPrefix(strings.TrimSpace(t), "W/"); t == tag || t == "*" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,308 @@
+package a2a
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
+)
+
+// A Call is what the gateway reads of an A2A request (A4). It changes none of
+// its bytes.
+type Call struct {
+	Method
+	Binding Binding
+	Called  string // the JSON-RPC method as it was called; "" on REST
+	// ID is the JSON-RPC id as it stands in the body, [IDAt, IDOver); nil: it has none.
+	ID           []byte
+	IDAt, IDOver int
+
+	MessageID, ContextID string // of the message; ContextID is also that of a list
+	TaskID               string // the task that the request names
+	Webhook              bool   // the request asks the agent to call a URL (A17)
+	WebhookURL           string // the URL
+	HasMessage           bool   // there is a message to write metadata into
+
+	paramID, paramTask string
+}
+
+// Peek reads the body of a request, once and without decoding it. method is
+// that of the path on REST; on JSON-RPC the body names it. It fails with an
+// *Error: CodeParse for what is no JSON, CodeInvalidRequest for a batch and for
+// a key that is read here and stands there twice, or in another spelling: two
+// readers could take it for two different requests. The Call is what was read
+// until then.
+func Peek(b Binding, method Method, body []byte) (c Call, err error) {
+	c.Binding, c.Method = b, method
+	if b == REST && len(bytes.TrimSpace(body)) == 0 {
+		return c, nil
+	}
+	if !utf8.Valid(body) || !json.Valid(body) {
+		return c, invalid(CodeParse, "the body is not valid JSON in UTF-8", "send one JSON object")
+	}
+	at := rawjson.Space(body, 0)
+	switch {
+	case body[at] == '[':
+		return c, invalid(CodeInvalidRequest, "batches are not served", "send one request at a time")
+	case body[at] != '{':
+		return c, invalid(CodeInvalidRequest, "the body is not a JSON object", "send one JSON object")
+	}
+	p := peeker{body: body, call: &c}
+	if b == REST {
+		p.params(at, len(body))
+	} else {
+		p.level(at, requestKeys, p.request)
+	}
+	if p.err == nil && b == JSONRPC && c.Called == "" {
+		p.err = invalid(CodeInvalidRequest, "the request names no method", "send the name of a method")
+	}
+	c.TaskID = c.task()
+	if p.err != nil {
+		return c, p.err
+	}
+	return c, nil
+}
+
+// PeekID returns the JSON-RPC id of a body, as it came, for an answer to a
+// request that was refused before it was read; nil when there is none.
+func PeekID(body []byte) []byte {
+	if !json.Valid(body) {
+		return nil
+	}
+	c := Call{}
+	p := peeker{body: body, call: &c}
+	if at := rawjson.Space(body, 0); body[at] == '{' {
+		p.level(at, requestKeys[:1], p.request)
+	}
+	return c.ID
+}
+
+// task returns the id of the task that the request is about. On REST the path
+// names that of all but sends.
+func (c *Call) task() string {
+	switch {
+	case c.Operation.Executes(), c.Operation == OpOther, c.Operation == OpCard, c.Operation == OpList:
+		return c.TaskID
+	case c.Binding == REST:
+		return c.TaskID
+	case c.Operation == OpPush && c.paramTask != "": // where id is that of the configuration
+		return c.paramTask
+	}
+	if c.paramID != "" {
+		return c.paramID
+	}
+	return c.paramTask
+}
+
+// A peeker reads one body.
+type peeker struct {
+	body []byte
+	call *Call
+	err  error
+}
+
+// The keys of each level that are read, each with its spelling in snake_case.
+// Their order is that of the switches below.
+var (
+	requestKeys  = []names{{"id"}, {"method"}, {"params"}, {"jsonrpc"}}
+	paramKeys    = []names{{"message"}, {"configuration"}, {"metadata"}, {"id"}, {"taskId", "task_id"}, {"contextId", "context_id"}, {"tenant"}, {"url"}, {"pushNotificationConfig", "push_notification_config"}}
+	messageKeys  = []names{{"messageId", "message_id"}, {"contextId", "context_id"}, {"taskId", "task_id"}, {"metadata"}}
+	configKeys   = []names{{"taskPushNotificationConfig", "task_push_notification_config"}, {"pushNotificationConfig", "push_notification_config"}}
+	webhookKeys  = []names{{"url"}}
+	metadataKeys = []names{{"mentionable"}, {MetadataKey}}
+	lineageKeys  = metadataNames()
+
+	mentionableKeys = []names{{"agent_chain"}, {"recipient_capabilities"}, {"chain_token"}, {"identity_evidence"}, {"verifiable_credentials"}, {"policy"}, {"policy_resolution"}}
+	chainKeys       = []names{{"hop"}, {"max_hops"}, {"is_final"}}
+	capabilityKeys  = []names{{"mention_relay"}, {"agent_chain"}}
+	relayKeys       = []names{{"kind"}}
+)
+
+// names are the spellings of one key.
+type names []string
+
+// level reads an object: use is told each member whose key is read there, by
+// its index in keys.
+func (p *peeker) level(at int, keys []names, use func(key int, m rawjson.Member)) {
+	seen := 0
+	rawjson.Members(p.body, at, func(m rawjson.Member) bool {
+		key, exact := find(keys, m.Key)
+		switch {
+		case key < 0:
+		case !exact:
+			p.err = invalid(CodeInvalidRequest, "a key of the body is "+keys[key][0]+" but for its case", "send "+keys[key][0])
+		case seen>>key&1 == 1:
+			p.err = invalid(CodeInvalidRequest, "the key "+keys[key][0]+" stands twice in the body", "send it once")
+		default:
+			seen |= 1 << key
+			use(key, m)
+		}
+		return p.err == nil
+	})
+}
+
+// maxKey is the longest key that can be one of those that are read, with
+// characters that fold to shorter ones.
+const maxKey = 96
+
+// find returns which of keys a key is to some reader, and whether it is so to
+// every reader; -1: none.
+func find(keys []names, key []byte) (at int, exact bool) {
+	if len(key) > maxKey {
+		return -1, false
+	}
+	for i, spellings := range keys {
+		for _, s := range spellings {
+			if string(key) == s {
+				return i, true
+			}
+		}
+	}
+	var plain [maxKey]byte
+	folded := plain[:0]
+	for _, c := range key {
+		if c != '_' && c != '-' {
+			folded = append(folded, c)
+		}
+	}
+	for i, spellings := range keys {
+		if bytes.EqualFold(folded, bare(spellings[0])) {
+			return i, false
+		}
+	}
+	return -1, false
+}
+
+// bare returns a name without what joins its words.
+func bare(name string) []byte {
+	out := make([]byte, 0, len(name))
+	for i := range len(name) {
+		if name[i] != '_' && name[i] != '-' {
+			out = append(out, name[i])
+		}
+	}
+	return out
+}
+
+func (p *peeker) request(key int, m rawjson.Member) {
+	value := p.body[m.At:m.Over]
+	switch key {
+	case 0:
+		if c := value[0]; c == '{' || c == '[' || c == 't' || c == 'f' {
+			p.err = invalid(CodeInvalidRequest, "the id is neither a string nor a number", "send a string as id")
+			return
+		}
+		p.call.ID, p.call.IDAt, p.call.IDOver = value, m.At, m.Over
+	case 1:
+		if p.call.Called = p.text("method", m); p.err == nil {
+			p.call.Method = MethodOf(p.call.Called)
+		}
+	case 2:
+		p.params(m.At, m.Over)
+	}
+}
+
+// params reads the parameters of a method, which are the body on REST.
+func (p *peeker) params(at, _ int) {
+	if p.body[at] != '{' {
+		return
+	}
+	p.level(at, paramKeys, func(key int, m rawjson.Member) {
+		switch key {
+		case 0:
+			p.message(m)
+		case 1:
+			p.object(m, configKeys, func(_ int, m rawjson.Member) { p.webhook(m) })
+		case 2:
+			p.metadata(m)
+		case 3:
+			p.call.paramID = p.text("id", m)
+		case 4:
+			p.call.paramTask = p.text("taskId", m)
+		case 5:
+			if p.call.ContextID == "" {
+				p.call.ContextID = p.text("contextId", m)
+			}
+		case 7: // of A2A 1.0, whose configuration is the parameters themselves
+			p.call.WebhookURL = p.text("url", m)
+		case 8: // of A2A 0.3
+			p.webhook(m)
+		}
+	})
+}
+
+func (p *peeker) message(m rawjson.Member) {
+	p.call.HasMessage = p.body[m.At] == '{'
+	p.object(m, messageKeys, func(key int, m rawjson.Member) {
+		switch key {
+		case 0:
+			p.call.MessageID = p.text("messageId", m)
+		case 1:
+			p.call.ContextID = p.text("contextId", m)
+		case 2:
+			p.call.TaskID = p.text("taskId", m)
+		case 3:
+			p.metadata(m)
+		}
+	})
+}
+
+func (p *peeker) webhook(m rawjson.Member) {
+	if p.body[m.At] == 'n' {
+		return // null
+	}
+	p.call.Webhook = true
+	p.object(m, webhookKeys, func(_ int, m rawjson.Member) { p.call.WebhookURL = p.text("url", m) })
+}
+
+// metadata looks for twins of the keys that chains, policies and lineages are
+// read from.
+func (p *peeker) metadata(m rawjson.Member) {
+	nothing := func(int, rawjson.Member) {}
+	p.object(m, metadataKeys, func(key int, m rawjson.Member) {
+		if key == 1 {
+			p.object(m, lineageKeys, nothing)
+			return
+		}
+		p.object(m, mentionableKeys, func(key int, m rawjson.Member) {
+			switch key {
+			case 0:
+				p.object(m, chainKeys, nothing)
+			case 1:
+				p.object(m, capabilityKeys, func(key int, m rawjson.Member) {
+					p.object(m, [][]names{relayKeys, chainKeys}[key], nothing)
+				})
+			}
+		})
+	})
+}
+
+// object reads a level that may be something else.
+func (p *peeker) object(m rawjson.Member, keys []names, use func(int, rawjson.Member)) {
+	if p.body[m.At] == '{' {
+		p.level(m.At, keys, use)
+	}
+}
+
+// text reads a string. Anything else but null is refused: a reader could make a
+// string of it.
+func (p *peeker) text(name string, m rawjson.Member) string {
+	switch v := p.body[m.At:m.Over]; v[0] {
+	case '"':
+		return rawjson.Text(v)
+	case 'n':
+	default:
+		if p.err == nil {
+			p.err = invalid(CodeInvalidParams, name+" is not a string", "send "+name+" as a string")
+		}
+	}
+	return ""
+}
+
+func invalid(code int, message, next string) *Error {
+	return Standard(code, "", &agentbus.Error{
+		Code: agentbus.CodeInvalidRequest, Message: message, Explain: &agentbus.Explain{Rule: "A4", Next: next},
+	})
+}

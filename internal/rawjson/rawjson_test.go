@@ -1,0 +1,49 @@
+package rawjson_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/agentbus/agentbus/internal/rawjson"
+)
+
+// FuzzMembers: the members of an object are those that encoding/json finds, in
+// order, and nothing is read beyond the object.
+func FuzzMembers(f *testing.F) {
+	f.Add(` { } `)
+	f.Add(`{"a" : 1 , "b\u0041\"":"x\\", "":{"c":[{},"}"]},"d":-1.5e3}`)
+	f.Add(`{"a":1,"a":null,"b":true}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		b := []byte(text)
+		at := rawjson.Space(b, 0)
+		if !json.Valid(b) || b[at] != '{' {
+			return
+		}
+		want := map[string]json.RawMessage{}
+		if err := json.Unmarshal(b, &want); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		end := rawjson.Members(b, at, func(m rawjson.Member) bool {
+			if rawjson.Text(b[m.From:rawjson.Value(b, m.From)]) != string(m.Key) && json.Valid(m.Key) {
+				t.Errorf("key %q", m.Key)
+			}
+			if !json.Valid(b[m.At:m.Over]) {
+				t.Errorf("value %q", b[m.At:m.Over])
+			}
+			got[rawjson.Text(b[m.From:rawjson.Value(b, m.From)])] = string(b[m.At:m.Over])
+			return true
+		})
+		if rawjson.Space(b, end) != len(b) {
+			t.Errorf("the object ends at %d of %d", end, len(b))
+		}
+		if len(got) > len(want) {
+			t.Errorf("found %d members of %d", len(got), len(want))
+		}
+		for k, v := range want {
+			if found, ok := got[k]; ok && found != string(v) {
+				t.Errorf("%q: %s, want %s", k, found, v)
+			}
+		}
+	})
+}

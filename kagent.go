@@ -1,0 +1,76 @@
+package agentbus
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strings"
+)
+
+// The headers of a conversation's lineage, under the names that agents outside
+// know them by (K1), and those that tell a kagent agent on whose behalf it is
+// called, and by what (K7).
+const (
+	ParentContextIDHeader = HeaderParentContext
+	RootContextIDHeader   = HeaderRootContext
+	HeaderUserID          = "x-user-id"
+	HeaderKagentSource    = "x-kagent-source"
+	// KagentSource is what x-kagent-source says of the calls of a runtime.
+	KagentSource = "agent"
+)
+
+// SessionID returns the id under which a session is told to others: s as it is
+// when it can be a context id (K5), else "h." and 32 hex digits of its SHA-256.
+// "" stays "".
+func SessionID(s string) string {
+	if s == "" || validContext(s) {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return "h." + hex.EncodeToString(sum[:16])
+}
+
+func validContext(s string) bool { return len(s) <= maxContextID && validID(s) }
+
+// Contexts returns the parent and root context of the calls that a session of
+// ours makes while it serves l (K2): the parent is the session, the root the one
+// that came with l. Without one it is the parent that came, when legacy is set,
+// else the session. Without a session there is neither.
+func (l Lineage) Contexts(session string, legacy bool) (parent, root string) {
+	if session = SessionID(session); session == "" {
+		return "", ""
+	}
+	switch {
+	case l.RootContext != "":
+		return session, l.RootContext
+	case legacy && l.ParentContext != "":
+		return session, l.ParentContext
+	}
+	return session, session
+}
+
+// Layer sets the headers of extra in h, each in place of what h has: how the
+// headers of a configuration, and then those of a program, are laid over the
+// lineage (K6). Those of the protocol cannot be replaced, but for the two of a
+// conversation's lineage; it returns the names that were left out.
+func Layer(h, extra http.Header) (dropped []string) {
+	for name, values := range extra {
+		canonical := http.CanonicalHeaderKey(name)
+		switch {
+		case len(values) == 0:
+		case IsContextHeader(name) && len(values) == 1:
+			h[canonical] = []string{values[0]}
+		case IsProtocolHeader(name), strings.HasPrefix(strings.ToLower(strings.ReplaceAll(name, "_", "-")), "x-tangle-"):
+			dropped = append(dropped, name)
+		default:
+			h[canonical] = append([]string(nil), values...)
+		}
+	}
+	return dropped
+}
+
+// IsContextHeader reports whether name, in any case, is one of the two headers
+// of a conversation's lineage (K1).
+func IsContextHeader(name string) bool {
+	return strings.EqualFold(name, HeaderRootContext) || strings.EqualFold(name, HeaderParentContext)
+}

@@ -1,0 +1,25 @@
+package server
+
+import (
+	"github.com/agentbus/agentbus/a2a"
+)
+
+// buildAddresses builds what tells others where the agents of this bus are (C36),
+// and what finds theirs (C35).
+func (s *wiring) buildAddresses() error {
+	dialer, err := a2a.NewDialer(a2a.DialerConfig{AllowHosts: s.cfg.Resolver.AllowHosts})
+	if err != nil {
+		return err
+	}
+	if s.resolver, err = a2a.NewResolver(a2a.ResolverConfig{Dialer: dialer, Domains: s.cfg.Resolver.Domains}); err != nil {
+		return err
+	}
+	c := a2a.DirectoryConfig{PublicURL: s.cfg.PublicURL, Version: s.cfg.Version}
+	for _, t := range s.router.Targets() {
+		if !t.Address.IsZero() {
+			c.Agents = append(c.Agents, a2a.Published{Address: t.Address, Agent: t.Name, Streaming: true})
+		}
+	}
+	s.found, err = a2a.NewDirectory(c)
+	return err
+}
