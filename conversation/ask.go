@@ -127,7 +127,7 @@ func gist(a *agentbus.Ask) string {
 // ask lets a turn wait, with the halt h. What nobody below has parked on is
 // raised here.
 func (d *driver) ask(h *agentbus.Halt, now *intent, failure error) {
-	e := *recordable(agentbus.AsError(failure))
+	e := *recordable(failure)
 	ask, t := *e.Ask, &now.turn
 	e.Ask, e.Err = &ask, nil
 	ask.Title = gist(&ask)
@@ -223,7 +223,7 @@ func (d *driver) tooMany(ctx context.Context, h *agentbus.Halt, refused error) e
 	d.asking = nil
 	for _, now := range asking {
 		t := &now.turn
-		t.State, t.Error, t.Interrupt = agentbus.TurnFailed, recordable(agentbus.AsError(refused)), nil
+		t.State, t.Error, t.Interrupt = agentbus.TurnFailed, recordable(refused), nil
 		if err := d.finishTurn(ctx, t, nil, d.told(agentbus.EventTurnFailed, now)); err != nil {
 			return err
 		}

@@ -157,7 +157,7 @@ func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
 		b.asked = failure
 		return
 	case failure != nil:
-		t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(agentbus.AsError(failure)), agentbus.Reply{}
+		t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(failure), agentbus.Reply{}
 	default:
 		t.State = agentbus.TurnDone
 	}

@@ -7,11 +7,11 @@ import (
 // buildAddresses builds what tells others where the agents of this bus are (C36),
 // and what finds theirs (C35).
 func (s *wiring) buildAddresses() error {
-	dialer, err := a2a.NewDialer(a2a.DialerConfig{AllowHosts: s.cfg.Resolver.AllowHosts})
-	if err != nil {
+	var err error
+	if s.dialer, err = a2a.NewDialer(a2a.DialerConfig{AllowHosts: s.cfg.Resolver.AllowHosts}); err != nil {
 		return err
 	}
-	if s.resolver, err = a2a.NewResolver(a2a.ResolverConfig{Dialer: dialer, Domains: s.cfg.Resolver.Domains}); err != nil {
+	if s.resolver, err = a2a.NewResolver(a2a.ResolverConfig{Dialer: s.dialer, Domains: s.cfg.Resolver.Domains}); err != nil {
 		return err
 	}
 	c := a2a.DirectoryConfig{PublicURL: s.cfg.PublicURL, Version: s.cfg.Version}

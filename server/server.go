@@ -56,6 +56,7 @@ type Server struct {
 	store   Store
 	admin   *admin.API
 	agents  *httpx.Direct   // to agents on the network
+	tasks   *httpx.Direct   // to those that speak A2A, whose answers may begin when their task is over
 	issuers *http.Transport // to those who know tokens
 	metrics *telemetry.Metrics
 	traces  *telemetry.Traces      // nil: none are sent
@@ -116,13 +117,19 @@ func (s *Server) dial() {
 		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
 		MaxIdleConnsPerHost: 64, // no proxy from the environment: tokens are shown to their issuer only (P24)
 	}
+	s.agents, s.tasks = way(s.cfg.Limits.ResponseHeader), way(0) // the gateway bounds the latter by its call_timeout
+}
+
+// way returns a way to agents, which may take headerTimeout to begin an answer;
+// 0: as long as they like.
+func way(headerTimeout time.Duration) *httpx.Direct {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
-	s.agents = &httpx.Direct{
-		Dialer: dialer, HeaderTimeout: s.cfg.Limits.ResponseHeader, IdleTimeout: 90 * time.Second,
+	return &httpx.Direct{
+		Dialer: dialer, HeaderTimeout: headerTimeout, IdleTimeout: 90 * time.Second,
 		Else: &http.Transport{
 			MaxIdleConns: 4096, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 90 * time.Second,
 			TLSHandshakeTimeout:   10 * time.Second,
-			ResponseHeaderTimeout: s.cfg.Limits.ResponseHeader,
+			ResponseHeaderTimeout: headerTimeout,
 			DisableCompression:    true,               // answers are stored as they came (G11)
 			DialContext:           dialer.DialContext, // no proxy from the environment: credentials go to agents only (P24)
 		},
@@ -161,6 +168,7 @@ func (s *Server) Close() error {
 	}
 	s.ending.Wait()
 	s.agents.CloseIdleConnections()
+	s.tasks.CloseIdleConnections()
 	s.issuers.CloseIdleConnections()
 	err := s.store.Close()
 	if s.traces != nil {

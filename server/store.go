@@ -18,6 +18,7 @@ type Store interface {
 	conversation.Runs
 	gateway.Ledger
 	gateway.Recorder
+	gateway.RemoteTasks
 	identity.Keys
 	Reader
 	KeyRing
@@ -26,6 +27,8 @@ type Store interface {
 	Interrupts
 	Books
 	Keeper
+	identity.Proofs
+	gateway.HopKeeper
 
 	InstallKey() []byte          // 32 random bytes made with the store (P19)
 	Check(context.Context) error // whether it can be written
@@ -93,6 +96,9 @@ type Keeper interface {
 	Sweep(ctx context.Context, before time.Time, limit int) (n int, err error)
 	// ReleaseDead gives back what calls of dead processes hold (G24, G27).
 	ReleaseDead(ctx context.Context, alive func(owner string) bool) (n int, err error)
+	// ForgetRemoteTasks removes tasks of A2A agents that were not seen since
+	// before, at most limit at once; 0: there are none left (A12).
+	ForgetRemoteTasks(ctx context.Context, before time.Time, limit int) (n int, err error)
 	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
 	Broken() <-chan struct{} // closed once nothing is written any more (I2)
 }
