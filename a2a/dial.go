@@ -6,8 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -15,15 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/agentbus/agentbus"
-)
-
-const (
-	fetchTimeout = 5 * time.Second
-	maxDocument  = 256 << 10 // bytes of what is fetched
-	maxHead      = 64 << 10  // bytes of the head of an answer
 )
 
 // DialerConfig configures [NewDialer].
@@ -139,10 +130,7 @@ func (d *Dialer) Transport() *http.Transport {
 // Check says whether u may be asked, as far as its text tells: it fails with
 // CodeForbidden. Where its host leads is seen when it is dialed.
 func (d *Dialer) Check(u *url.URL) error {
-	host, port := u.Hostname(), u.Port()
-	if port == "" {
-		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
-	}
+	host, port := u.Hostname(), portOf(u)
 	switch ip, err := netip.ParseAddr(host); {
 	case host == "" || u.Opaque != "" || u.Scheme != "https" && u.Scheme != "http":
 		return refuse("it is no URL of a host", "name an https URL")
@@ -158,24 +146,32 @@ func (d *Dialer) Check(u *url.URL) error {
 	return nil
 }
 
-// Vet is Check for a URL that somebody else will ask: a name is resolved too, and
-// must lead to public addresses only (A17). What it leads to later is for the
-// one who asks to see.
-func (d *Dialer) Vet(ctx context.Context, text string) error {
+// portOf is the port of u, told or not.
+func portOf(u *url.URL) string {
+	if port := u.Port(); port != "" {
+		return port
+	}
+	return map[string]string{"https": "443", "http": "80"}[u.Scheme]
+}
+
+// Webhook judges a URL that somebody wants another machine to call (A17): it is
+// refused as Check does, and where any address of its host is not public. The
+// caller looks the name up again, so the answer is no promise.
+func (d *Dialer) Webhook(ctx context.Context, text string) error {
 	u, err := url.Parse(text)
 	if err != nil {
-		return refuse("it is no URL of a host", "name an https URL")
+		return refuse("it is no URL", "name an https URL")
 	}
-	if err := d.Check(u); err != nil || d.allows(u.Hostname(), u.Port()) {
+	if err := d.Check(u); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	addrs, err := d.resolve(ctx, u.Hostname())
 	if err != nil {
-		return refuse("its host cannot be found", "name a host that can be resolved")
+		return refuse("its host is not known", "name a host that DNS knows")
 	}
-	if slices.ContainsFunc(addrs, func(ip netip.Addr) bool { return !public(ip) }) {
+	if !d.allows(u.Hostname(), portOf(u)) && slices.ContainsFunc(addrs, func(ip netip.Addr) bool { return !public(ip) }) {
 		return errPrivate
 	}
 	return nil
@@ -250,73 +246,3 @@ func (d *Dialer) redirect(r *http.Request, via []*http.Request) error {
 	r.Header.Del("Referer") // it tells who was looked for
 	return d.Check(r.URL)
 }
-
-// Fetch reads the document at u: at most 256 KiB, within 5 seconds, over one
-// redirect at most (C33). accept is what it may be; only JSON is taken. It fails
-// with CodeForbidden where d does not go, with CodeAgentNotFound where nothing
-// is (404 and 410), and with CodeAgentUnavailable for everything else. No error
-// repeats anything that was read.
-func (d *Dialer) Fetch(ctx context.Context, u *url.URL, accept string) ([]byte, error) {
-	if err := d.Check(u); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, unreadable(u, "it cannot be asked for", err)
-	}
-	r.Header.Set("Accept", accept)
-	r.Header.Set("User-Agent", "agentbus")
-	resp, err := d.client.Do(r)
-	if err != nil {
-		if refused, ok := errors.AsType[*agentbus.Error](err); ok {
-			return nil, refused
-		}
-		return nil, unreadable(u, "it cannot be reached", err)
-	}
-	body, err := document(resp)
-	if e := resp.Body.Close(); err == nil && e != nil {
-		err = e
-	}
-	switch {
-	case resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusGone:
-		return nil, &agentbus.Error{Code: agentbus.CodeAgentNotFound, Message: "there is nothing at " + place(u), Explain: &agentbus.Explain{Rule: "C35", Observed: resp.StatusCode}}
-	case resp.StatusCode != http.StatusOK:
-		return nil, unreadable(u, "it answers "+strconv.Itoa(resp.StatusCode), nil)
-	case err != nil:
-		return nil, unreadable(u, err.Error(), nil)
-	}
-	return body, nil
-}
-
-// document reads the body of an answer within its bounds.
-func document(resp *http.Response) ([]byte, error) {
-	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "application/json" && !strings.HasSuffix(kind, "+json") {
-		return nil, errors.New("it is not JSON by its Content-Type")
-	}
-	if resp.ContentLength > maxDocument {
-		return nil, errTooLong
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
-	switch {
-	case err != nil:
-		return nil, errors.New("it ends before its end, or not in time")
-	case len(body) > maxDocument:
-		return nil, errTooLong
-	}
-	return body, nil
-}
-
-var errTooLong = errors.New("it has more than 256 KiB")
-
-func unreadable(u *url.URL, why string, err error) error {
-	return &agentbus.Error{
-		Code: agentbus.CodeAgentUnavailable, Message: "the document at " + place(u) + " cannot be read: " + why, Err: err,
-		Explain: &agentbus.Explain{Rule: "C33"},
-	}
-}
-
-// place is the host of u, as errors may name it: a path or a query may hold the
-// name of an agent, which a relay would take for a mention.
-func place(u *url.URL) string { return u.Host }

@@ -288,6 +288,31 @@ func TestAllowHosts(t *testing.T) {
 	}
 }
 
+// A17: a webhook is judged as what the bus would call itself, and by all of its
+// addresses: another machine chooses one.
+func TestWebhooks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.names["inside.example.com"] = [][]string{{"10.0.0.1"}}
+	w.names["both.example.com"] = [][]string{{somewhere, "169.254.169.254"}}
+	d := w.dialer(t, "hooks.internal:8080", "inside.internal:443")
+	w.names["hooks.internal"] = [][]string{{"10.0.0.1"}}
+	w.names["inside.internal"] = [][]string{{"10.0.0.1"}}
+	for text, want := range map[string]agentbus.Code{
+		"https://example.com/hook": "", "http://hooks.internal:8080/hook": "", "https://inside.internal/hook": "",
+		"https://inside.example.com/": agentbus.CodeForbidden, "https://both.example.com/": agentbus.CodeForbidden, "http://example.com/": agentbus.CodeForbidden,
+		"https://169.254.169.254/": agentbus.CodeForbidden, "https://u:p@example.com/": agentbus.CodeForbidden, "": agentbus.CodeForbidden, "::": agentbus.CodeForbidden,
+		"javascript:alert(1)": agentbus.CodeForbidden,
+	} {
+		if err := d.Webhook(t.Context(), text); agentbus.CodeOf(err) != want {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	if _, dialed := w.asked(); len(dialed) > 0 {
+		t.Errorf("dialed %v", dialed)
+	}
+}
+
 // A host that cannot be resolved or reached is unavailable, and the caller's end
 // is the end.
 func TestUnreachable(t *testing.T) {

@@ -201,7 +201,7 @@ func (d *Dialer) find(ctx context.Context, a agentbus.Address) (Remote, error) {
 		return Remote{}, mismatch("the agent card of " + a.Domain() + " is of another address")
 	case err != nil || !endpoint.IsAbs():
 		return Remote{}, unreadable(at, "its endpoint is no URL", err)
-	case !within(endpoint.Hostname(), a.Domain()):
+	case !onDomain(endpoint.Hostname(), a.Domain()):
 		return Remote{}, mismatch("the agent card of " + a.Domain() + " names an endpoint on another domain")
 	case card.A2A.Transport != TransportJSONRPC && card.A2A.Transport != TransportJSON:
 		return Remote{}, unreadable(at, "its transport is neither "+TransportJSONRPC+" nor "+TransportJSON, nil)
@@ -212,8 +212,8 @@ func (d *Dialer) find(ctx context.Context, a agentbus.Address) (Remote, error) {
 	return Remote{Address: card.Address, Endpoint: endpoint, Transport: card.A2A.Transport, Card: card}, nil
 }
 
-// within reports whether host is domain or below it.
-func within(host, domain string) bool {
+// onDomain reports whether host is domain or below it.
+func onDomain(host, domain string) bool {
 	host = strings.ToLower(host)
 	return host == domain || strings.HasSuffix(host, "."+domain)
 }

@@ -32,7 +32,7 @@ type DirectoryConfig struct {
 	// PublicURL is what links begin with; "": https and the domain of the address,
 	// or the Host of a request that came to a host of that domain.
 	PublicURL string
-	Version   string // that cards tell; "": 0.0.0
+	Version   string // that cards tell; one that does not begin with a number is 0.0.0
 	Agents    []Published
 }
 
@@ -120,7 +120,7 @@ func (d *Directory) serveWebFinger(w http.ResponseWriter, r *http.Request) {
 	if rels := query["rel"]; rels != nil {
 		answer.Links = slices.DeleteFunc(answer.Links, func(l jrdLink) bool { return !slices.Contains(rels, l.Rel) })
 	}
-	serve(w, r, typeJRD, answer)
+	serveJSON(w, r, typeJRD, answer)
 }
 
 func badQuestion(why string) error {
@@ -148,11 +148,11 @@ func (d *Directory) baseOf(p *Published, r *http.Request) string {
 		return d.base.String()
 	}
 	u := url.URL{Scheme: "https", Host: p.Address.Domain()}
-	if host, port := requestHost(r); within(host, p.Address.Domain()) {
+	if host, port := requestHost(r); onDomain(host, p.Address.Domain()) {
 		if u.Host = host; port != "" {
 			u.Host += ":" + port
 		}
-		if within(host, "localhost") && r.TLS == nil {
+		if onDomain(host, "localhost") && r.TLS == nil {
 			u.Scheme = "http"
 		}
 	}
@@ -186,14 +186,14 @@ func (d *Directory) serveCard(w http.ResponseWriter, r *http.Request, local stri
 	}
 	if len(named) > 1 {
 		host, _ := requestHost(r)
-		named = slices.DeleteFunc(named, func(p *Published) bool { return !within(host, p.Address.Domain()) })
+		named = slices.DeleteFunc(named, func(p *Published) bool { return !onDomain(host, p.Address.Domain()) })
 		slices.SortFunc(named, func(p, q *Published) int { return len(q.Address.Domain()) - len(p.Address.Domain()) })
 	}
 	if len(named) == 0 {
 		httpx.WriteError(w, agentbus.Lineage{}, errNobody)
 		return
 	}
-	serve(w, r, typeJSON, d.card(named[0], r))
+	serveJSON(w, r, typeJSON, d.card(named[0], r))
 }
 
 // card is what others read of p before they call it.
@@ -204,7 +204,7 @@ func (d *Directory) card(p *Published, r *http.Request) AddressCard {
 	}
 	modes := []string{"text/plain"}
 	version := strings.TrimPrefix(d.cfg.Version, "v")
-	if version == "" {
+	if version == "" || version[0] < '0' || version[0] > '9' { // of a build that is no release
 		version = "0.0.0"
 	}
 	return AddressCard{
@@ -219,9 +219,9 @@ func (d *Directory) card(p *Published, r *http.Request) AddressCard {
 	}
 }
 
-// serve writes v as JSON that anybody may keep for a while, and read from a page
+// serveJSON writes v as JSON that anybody may keep for a while, and read from a page
 // of any site (RFC 7033, section 5).
-func serve(w http.ResponseWriter, r *http.Request, kind string, v any) {
+func serveJSON(w http.ResponseWriter, r *http.Request, kind string, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		httpx.WriteError(w, agentbus.Lineage{}, err)

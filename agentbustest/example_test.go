@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
+	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/agentbustest"
+	"github.com/agentbus/agentbus/server"
 )
 
 // outside stands where no test is, so that the example can be run: in a test,
@@ -87,4 +90,79 @@ func ExampleBus_Ask() {
 	// Output:
 	// good morning <nil>
 	// you again <nil>
+}
+
+// Agents are given as what they are: a server, a Backend, or a script of answers
+// that fail.
+func ExampleAgent() {
+	t, err := begin()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer t.end()
+	mine := agentbus.Answer(func(_ context.Context, c *agentbus.Call) (agentbus.Chunk, error) {
+		return agentbus.Chunk{Text: "you said " + c.Messages[0].Content}, nil
+	})
+	bus := agentbustest.New(t, agentbustest.Config{Agents: map[string]agentbustest.Agent{
+		"mine": {Backend: mine},
+		"busy": {Answers: []agentbustest.Answer{{Status: 503, Text: "not now", RetryAfter: 2 * time.Second}}},
+	}})
+	reply, err := bus.Ask(context.Background(), "mine", "hello")
+	fmt.Println(reply.Text, err)
+	_, err = bus.Ask(context.Background(), "busy", "hello")
+	fmt.Println(agentbus.CodeOf(err), agentbus.AsError(err).RetryAfter)
+	// Output:
+	// you said hello <nil>
+	// agent_unavailable 2s
+}
+
+// What an agent was sent tells which turn it served, and what it was told.
+func ExampleBus_Requests() {
+	t, err := begin()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer t.end()
+	bus := agentbustest.New(t, agentbustest.Config{
+		Agents: map[string]agentbustest.Agent{"ann": {Answers: []agentbustest.Answer{{Text: "good morning"}}}, "bob": {}},
+		YAML:   `conversations: {talk: {participants: [{agent: ann}, {agent: bob}], max_turns: 2}}`,
+	})
+	run := bus.Run("talk", "greet each other").Run
+	for _, r := range bus.Requests("bob") {
+		fmt.Println(r.Lineage.Turn == run.Turn(1, "bob"), r.Lineage.Depth, r.Messages[len(r.Messages)-1].Content)
+	}
+	fmt.Println(len(bus.Calls(run)), "calls")
+	// Output:
+	// true 1 [ann] good morning
+	// 2 calls
+}
+
+// A halt that is not final is resumed, here with more money.
+func ExampleBus_Drive() {
+	t, err := begin()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer t.end()
+	bus := agentbustest.New(t, agentbustest.Config{
+		Agents: map[string]agentbustest.Agent{"ann": {}, "bob": {}},
+		YAML: `
+agents: {ann: {price: {call: 0.02}}, bob: {price: {call: 0.02}}}
+conversations: {talk: {participants: [{agent: ann}, {agent: bob}], max_turns: 2, budget_usd: 0.02}}
+`,
+	})
+	result := bus.Run("talk", "begin")
+	fmt.Println(len(result.Turns), result.Halt.Kind)
+	result, err = bus.Drive(context.Background(), server.Start{Run: result.Run, Resume: true, Budget: new(agentbus.Micros(1_000_000))})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(len(result.Turns), result.Halt.Kind)
+	// Output:
+	// 1 budget
+	// 2 max_turns
 }

@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -29,8 +30,14 @@ type options struct {
 	out    string
 	bench  string        // folder of the load generator, the mock upstream and the bare proxy
 	each   time.Duration // of one measurement
-	a2a    bool          // measure A2A only, and write no file
+	only   string        // the one part to measure; "": all
 }
+
+// parts are what can be measured alone.
+var parts = []string{"durable", "runs", "leaving", "a2a", "calls"}
+
+// has reports whether a part is to be measured.
+func (o options) has(part string) bool { return o.only == "" || o.only == part }
 
 func main() {
 	var o options
@@ -38,7 +45,7 @@ func main() {
 	flag.StringVar(&o.out, "out", filepath.Join("benchmarks", "RESULTS.md"), "file to write the results to")
 	flag.StringVar(&o.bench, "bench", filepath.Join("..", "shared", "bench"), "folder of the measuring tools")
 	flag.DurationVar(&o.each, "d", 2*time.Second, "duration of one measurement")
-	flag.BoolVar(&o.a2a, "a2a", false, "measure A2A only, and write no file")
+	flag.StringVar(&o.only, "only", "", "measure this alone, "+strings.Join(parts, ", ")+", and leave the file of the results as it is")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
@@ -50,13 +57,13 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	if o.rounds < 1 || flag.NArg() > 0 {
-		return errors.New("usage: go run ./benchmarks [-rounds N] [-out FILE] [-bench DIR] [-d DURATION] [-a2a]")
+	if o.rounds < 1 || flag.NArg() > 0 || o.only != "" && !slices.Contains(parts, o.only) {
+		return errors.New("usage: go run ./benchmarks [-rounds N] [-out FILE] [-bench DIR] [-d DURATION] [-only " + strings.Join(parts, "|") + "]")
 	}
 	if runtime.GOOS != "linux" {
 		return errors.New("CPU and memory are read from /proc: run it on Linux")
 	}
-	if _, err := os.Stat(filepath.Join(o.bench, "load")); err != nil {
+	if _, err := os.Stat(filepath.Join(o.bench, "load")); err != nil && o.has("calls") {
 		return fmt.Errorf("the measuring tools are not at %s: name their folder with -bench: %w", o.bench, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute+time.Duration(o.rounds)*(10*time.Minute+40*o.each)) // a run that hangs ends all the same
@@ -70,28 +77,40 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	r := newReport(o)
-	if err := measureA2A(ctx, o, dir, r); err != nil {
-		return err
-	}
-	if o.a2a {
-		for _, x := range r.rows {
-			say("%s: %s %s", x.figure, x.metric, x.of)
-		}
-		return nil
-	}
-	if err := measureDurable(ctx, o, dir, r); err != nil {
-		return err
-	}
-	if err := measureLeaving(ctx, dir, r); err != nil {
-		return err
-	}
-	if err := measureCalls(ctx, o, dir, r); err != nil {
+	if err := measure(ctx, o, dir, r); err != nil {
 		return err
 	}
 	text := r.markdown(ctx)
 	_, tables, _ := strings.Cut(text, "\n## ")
 	say("\n## %s", tables)
+	if o.only != "" {
+		return nil
+	}
 	return os.WriteFile(o.out, []byte(text), 0o644) //nolint:gosec // it is published
+}
+
+// measure measures the parts that are asked for.
+func measure(ctx context.Context, o options, dir string, r *report) error {
+	for _, part := range parts {
+		var err error
+		switch {
+		case !o.has(part):
+		case part == "durable":
+			err = measureDurable(ctx, o, dir, r)
+		case part == "runs":
+			err = measureRuns(ctx, dir, r)
+		case part == "leaving":
+			err = measureLeaving(ctx, dir, r)
+		case part == "a2a":
+			err = measureA2A(ctx, o, dir, r)
+		case part == "calls":
+			err = measureCalls(ctx, o, dir, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // say tells whoever runs this how far it is.

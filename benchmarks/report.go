@@ -209,6 +209,8 @@ const meaning = `
 - **one run** takes turns one after another; each waits for one commit, which holds the result, its event and the next intent. The
   backends answer at once and in process. The bare loop writes 1 KiB to the end of a file and calls fdatasync, before and after.
 - **ledger** calls are reserved and settled, two commits each, by 64 callers.
+- **memory of a run** is heap and stacks after a collection, in process, of 2,000 journaled runs whose first agent has not answered yet,
+  and is what a driver costs while nothing happens. The resumption of a long run is what reading and rebuilding its transcript costs.
 - **memory** is the proportional set size at the end of a run, what the collector has not given back included.
 `
 

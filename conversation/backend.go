@@ -129,7 +129,9 @@ func conclusion(ctx context.Context, r *Result) (agentbus.Chunk, error) {
 	switch {
 	case h.Error != nil:
 		e := *h.Error
-		e.Message = h.Participant + ": " + e.Message
+		if h.Participant != "" { // it is nobody's when an operator stopped the run
+			e.Message = h.Participant + ": " + e.Message
+		}
 		return agentbus.Chunk{}, &e
 	case h.Kind == agentbus.HaltBudget:
 		return agentbus.Chunk{}, &agentbus.Error{

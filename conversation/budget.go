@@ -10,7 +10,9 @@ import (
 
 // A Budget is a limit that several runs share (R8). It is safe for concurrent
 // use. What a run's journal holds already is charged to it as the run begins:
-// give a resumed run a new Budget, or one that has not seen it.
+// give a resumed run a new Budget, or one that has not seen it. It remembers the
+// id of each run that it was charged by, so it is not for all runs that a process
+// will ever have.
 type Budget struct{ account account }
 
 // NewBudget returns a budget of which nothing is spent.

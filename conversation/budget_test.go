@@ -58,6 +58,19 @@ func TestAbsurdCost(t *testing.T) {
 	}
 }
 
+// R8: what an agent claims to have cost does not make room for what others hold.
+func TestAbsurdCostMakesNoRoom(t *testing.T) {
+	t.Parallel()
+	b := conversation.NewBudget(10)
+	if err := b.Hold(9); err != nil {
+		t.Fatal(err)
+	}
+	b.Settle(0, math.MaxInt64)
+	if err := b.Hold(1); agentbus.CodeOf(err) != agentbus.CodeBudgetExceeded {
+		t.Errorf("got %v", err)
+	}
+}
+
 // R7, R8: the tree of runs shares the budget; only leaves charge it, so that a
 // nested turn does not count twice.
 func TestNestedBudget(t *testing.T) {

@@ -40,7 +40,7 @@ type Conversation struct {
 	// is asked after each turn and is pure, as a Plan is; nil never halts.
 	HaltWhen func(turns []agentbus.Turn) (reason string, halt bool)
 	// Version is part of what a resume compares (R15): change it when Plan,
-	// HaltWhen or a backend changes, which cannot be compared themselves.
+	// HaltWhen, AuthWhen or a backend changes, which cannot be compared themselves.
 	Version string
 }
 
@@ -70,6 +70,9 @@ type Participant struct {
 	Backend agentbus.Backend
 	// Auth says who pays; "" is AuthForwardUser.
 	Auth AuthMode
+	// AuthWhen says who pays for its next turn, from the turns so far, in place of
+	// Auth; "" is Auth. It is pure, as a Plan is. nil: Auth holds.
+	AuthWhen func(turns []agentbus.Turn) AuthMode
 	// MaxCost is the most that one call can cost, reserved before each (R8); 0
 	// is unknown: then a call is refused only once the budget is spent.
 	MaxCost agentbus.Micros
@@ -99,6 +102,14 @@ func (p *Participant) wire() agentbus.Speaker {
 		return agentbus.Speaker(p.Slug)
 	}
 	return p.Name
+}
+
+// auth returns who pays for a turn of p after turns (R2).
+func (p *Participant) auth(turns []agentbus.Turn) AuthMode {
+	if p.AuthWhen != nil {
+		return cmp.Or(p.AuthWhen(slices.Clip(turns)), p.Auth)
+	}
+	return p.Auth
 }
 
 func (p *Participant) label() string {
@@ -240,6 +251,15 @@ func (c *Conversation) plan() Plan {
 	return RoundRobin(names)
 }
 
+// unusual tells an order of speaking that is not that of the participants, which
+// a digest has already.
+func (c *Conversation) unusual(order []agentbus.Speaker) string {
+	if slices.EqualFunc(order, c.Participants, func(s agentbus.Speaker, p Participant) bool { return s == p.Name }) {
+		return ""
+	}
+	return fmt.Sprintf("%q", order)
+}
+
 // digest identifies the definition, as far as it can be compared (R15). The
 // budget is not part of it: a run that halted at one is resumed with more.
 func (c *Conversation) digest() agentbus.Digest {
@@ -257,6 +277,10 @@ func (c *Conversation) digest() agentbus.Digest {
 	switch p := c.plan().(type) {
 	case FanOut, Moderator:
 		def.Plan += fmt.Sprintf("%q", p)
+	case Alternate:
+		def.Plan += c.unusual(p[:])
+	case RoundRobin:
+		def.Plan += c.unusual(p)
 	}
 	for i := range c.Participants {
 		p := &c.Participants[i]

@@ -39,6 +39,7 @@ type intent struct {
 	turn    agentbus.Turn
 	who     int // index of the participant
 	lineage agentbus.Lineage
+	owned   bool            // the participant pays for it itself
 	held    agentbus.Micros // of the budget, for it
 	fan     *fan            // instead of all but held: several turns at once
 }
@@ -130,11 +131,11 @@ func (d *driver) drive(ctx context.Context, cancel context.CancelCauseFunc) (*ag
 	return d.loop(ctx, cancel)
 }
 
-// giveBack leaves a run that halted before as it was found. One that did not
-// was cut by a crash, and stays so until its lease expires.
+// giveBack leaves a run that halted before as it was found. One that did not was
+// cut by a crash, and is left to whoever claims it.
 func (d *driver) giveBack(ctx context.Context) error {
 	if d.execution.Halt == nil {
-		return nil
+		return d.handBack(ctx)
 	}
 	return d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, *d.execution.Halt)
 }

@@ -374,7 +374,7 @@ func TestReaderOfAFanOutPanics(t *testing.T) {
 func TestFiftyNestedBranches(t *testing.T) {
 	t.Parallel()
 	var a agents
-	m := conversation.NewMemory()
+	m := newRecorder()
 	ten := a.streams(nil, agentbus.Chunk{Text: "x", Usage: &agentbus.Usage{Cost: 10}})
 	var all []any
 	for i := range 50 {

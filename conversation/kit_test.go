@@ -147,8 +147,11 @@ type scenario struct {
 }
 
 type reference struct {
-	Conversations, Journal []scenario
-	NestedRepeat           []struct {
+	Conversations, Journal              []scenario
+	AfterCrash, AfterResume, EmptyPrior []string
+	JournalErrors                       map[string]string
+	Tails                               []struct{ Name string }
+	NestedRepeat                        []struct {
 		TurnID, ParentTurnID string
 	}
 	NestedDepth []struct {

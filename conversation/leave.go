@@ -29,13 +29,16 @@ func Submit(ctx context.Context, c Conversation, o Options) (agentbus.RunID, err
 		return "", err
 	}
 	stored, err := d.options.Runs.Open(ctx, d.execution, agentbus.Claim{})
-	if err == nil {
-		err = differences(&stored, &d.execution)
-	}
 	if err != nil {
 		return "", fmt.Errorf("submit run %s: %w", d.execution.ID, err)
 	}
-	return stored.Run, nil
+	if err = differences(&stored, &d.execution); err == nil {
+		return stored.Run, nil
+	}
+	if d.execution = stored; stored.State != agentbus.RunDone { // it was claimed for nobody, and is not to be driven so
+		err = errors.Join(err, d.giveBack(ctx))
+	}
+	return "", fmt.Errorf("submit run %s: %w", stored.ID, err)
 }
 
 // handBack gives the lease of a running run back, unless it is lost already.

@@ -187,7 +187,8 @@ func (d *driver) intend(who, behind int) (*intent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Auth == AuthAgentOwned {
+	owned := p.auth(d.turns) == AuthAgentOwned
+	if owned {
 		l.Auth = agentbus.Credential{} // it pays for itself (P22)
 	}
 	t := agentbus.Turn{
@@ -198,7 +199,7 @@ func (d *driver) intend(who, behind int) (*intent, error) {
 	if c, ok := d.carried[index]; ok {
 		t.Attempts, t.Cost = c.Attempts+1, c.Cost
 	}
-	return &intent{turn: t, who: who, lineage: l, held: p.MaxCost}, nil
+	return &intent{turn: t, who: who, lineage: l, owned: owned, held: p.MaxCost}, nil
 }
 
 // perform has a turn spoken and finished. It returns the next one, begun in the
@@ -241,7 +242,7 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 // fail finishes a turn that was not answered.
 func (d *driver) fail(ctx context.Context, now *intent, failure error) (*intent, *agentbus.Halt, error) {
 	t := &now.turn
-	t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(agentbus.AsError(failure)), agentbus.Reply{}
+	t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(failure), agentbus.Reply{}
 	if err := d.finishTurn(ctx, t, nil, d.event(agentbus.EventTurnFailed, t.ID, d.spoken(now))); err != nil {
 		return nil, nil, err
 	}
@@ -269,7 +270,7 @@ func (d *driver) spoken(now *intent) any {
 	out := data{
 		Index: t.Index, Speaker: t.Speaker, Agent: t.Agent, Depth: now.lineage.Depth, Attempts: t.Attempts, Cost: t.Cost, Replayed: t.Reply.Replayed,
 	}
-	if d.conversation.Participants[now.who].Auth == AuthAgentOwned {
+	if now.owned {
 		out.Auth = AuthAgentOwned
 	}
 	if t.Error != nil {

@@ -200,13 +200,21 @@ func (h *rehearsal) said(id agentbus.TurnID) (chunks []agentbus.Chunk, state age
 }
 
 // failure is why a turn failed: as its turn has it, else as the halt has it that
-// it led to, else as its event tells.
+// it led to, in this drive or a later one, else as its event tells.
 func (h *rehearsal) failure(at int, t *agentbus.Turn, o *outcome) error {
 	if t.Error != nil && (at == loose || h.last[t.ID] == at && !h.isLoose(t)) {
 		return t.Error
 	}
-	if h.halt != nil && h.halt.Error != nil && h.halt.Error.Code == o.Code && h.halt.Error.Message == o.Message {
-		return h.halt.Error
+	for i := at + 1; i < len(h.record.Events); i++ {
+		e := &h.record.Events[i]
+		if isResult(e) && e.Turn == t.ID {
+			break // it was another failure then
+		}
+		var halt agentbus.Halt
+		if e.Type == agentbus.EventHalted && json.Unmarshal(e.Data, &halt) == nil && halt.Error != nil &&
+			halt.Error.Code == o.Code && halt.Error.Message == o.Message {
+			return halt.Error
+		}
 	}
 	return &agentbus.Error{Code: o.Code, Message: o.Message}
 }

@@ -231,6 +231,7 @@ func TestDivergence(t *testing.T) {
 	var a agents
 	m := newRecorder()
 	c := talk(3, "a", a.says("x"), "b", a.says("y"))
+	c.Plan = conversation.PlanFunc(conversation.Alternate{"a", "b"}.Next)
 	if _, err := ran(t.Context(), c, conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +250,7 @@ func TestDivergence(t *testing.T) {
 			r.Events[4].Data = []byte(`{"kind":"done","turns":3}`)
 		}, `event 4 of execution r: kind of the event: recorded is "done", the driver did "max_turns"`},
 		{func(c *conversation.Conversation, _ *conversation.Record) {
-			c.Plan = conversation.Alternate{"b", "a"}
+			c.Plan = conversation.PlanFunc(conversation.Alternate{"b", "a"}.Next)
 		}, `turn 0 of execution r: speaker: recorded is "a", the driver did "b"`},
 		{func(c *conversation.Conversation, _ *conversation.Record) {
 			c.HaltWhen = func(turns []agentbus.Turn) (string, bool) { return "enough", len(turns) == 2 }

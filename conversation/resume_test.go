@@ -209,6 +209,8 @@ func TestResumeWithAnother(t *testing.T) {
 	changed.MaxTurns = 3
 	renamed := c
 	renamed.Name = "other"
+	reordered := c
+	reordered.Plan = conversation.Alternate{"b", "a"}
 	otherSeed := o
 	otherSeed.Seed = "t"
 	for _, x := range []struct {
@@ -217,6 +219,7 @@ func TestResumeWithAnother(t *testing.T) {
 		want string
 	}{
 		{changed, o, `another definition of "talk"`},
+		{reordered, o, `another definition of "talk"`},
 		{renamed, o, `conversation "talk", not "other"`},
 		{c, otherSeed, "another seed"},
 		{changed, otherSeed, "and another seed"},
@@ -243,11 +246,12 @@ func TestResumeTakesTheStoredSeed(t *testing.T) {
 	var a agents
 	m := newRecorder()
 	c := talk(2, "a", a.says("x"), "b", oneAfterAnother(a.streams(reset), a.says("y"), a.says("y")))
+	c.Plan = conversation.PlanFunc(conversation.Alternate{"a", "b"}.Next)
 	if _, err := ran(t.Context(), c, conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}); err != nil {
 		t.Fatal(err)
 	}
 	impure := c
-	impure.Plan = conversation.Alternate{"b", "a"} // and so it is no replay of what was recorded
+	impure.Plan = conversation.PlanFunc(conversation.Alternate{"b", "a"}.Next) // and so it is no replay of what was recorded
 	if _, err := conversation.Run(t.Context(), impure, conversation.Options{Run: "r", Journal: m, Runs: m}); agentbus.CodeOf(err) != agentbus.CodeRunConflict || !strings.Contains(err.Error(), `the plan names "b"`) {
 		t.Errorf("got %v", err)
 	}

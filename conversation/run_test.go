@@ -2,6 +2,8 @@ package conversation_test
 
 import (
 	"context"
+	"iter"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,6 +116,49 @@ func TestRunIsMinted(t *testing.T) {
 	served, err := ran(t.Context(), talk(1, "a", a.says("x"), "b", a.says("y")), conversation.Options{Payer: "p", Lineage: agentbus.Lineage{Run: r.Run, Turn: "t"}})
 	if want := agentbus.ExecutionOf("p", agentbus.Lineage{Run: r.Run, Turn: "t"}, "talk"); err != nil || served.Execution != want {
 		t.Errorf("%+v, %v, want execution %s", served, err, want)
+	}
+}
+
+// counting is a journal that counts how often it is read.
+type counting struct {
+	*recorder
+	reads int
+}
+
+func (c *counting) Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error] {
+	c.reads++
+	return c.recorder.Turns(ctx, id)
+}
+
+// R4: a turn around the 10,000th costs what one around the 100th does: as many
+// allocations, and the journal is not read again. BenchmarkTurn tells the time.
+func TestTurnsCostTheSame(t *testing.T) { //nolint:paralleltest // it counts the allocations of the process
+	const window = 400
+	var turns int
+	var allocations [2]uint64
+	count := func(i int) {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		allocations[i] = m.Mallocs - allocations[i]
+	}
+	j := &counting{recorder: newRecorder()}
+	c := talk(10_000, "a", still, "b", still, "c", still)
+	for e, err := range conversation.Stream(t.Context(), c, conversation.Options{Run: "r", Seed: "s", Journal: j, Runs: j}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type != agentbus.EventTurnDone {
+			continue
+		}
+		switch turns++; turns {
+		case 100, 100 + window:
+			count(0)
+		case c.MaxTurns - window, c.MaxTurns:
+			count(1)
+		}
+	}
+	if early, late := allocations[0], allocations[1]; turns != c.MaxTurns || late > early+early/10 || j.reads != 1 {
+		t.Errorf("%d turns: %d allocations early, %d late; the journal was read %d times", turns, early, late, j.reads)
 	}
 }
 

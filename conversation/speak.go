@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -94,12 +95,24 @@ func storable(r agentbus.Reply) agentbus.Reply {
 	return r
 }
 
-// recordable returns the error that e is stored as: see storable.
-func recordable(e *agentbus.Error) *agentbus.Error {
-	if utf8.ValidString(e.Message) {
+// maxMessage bounds the message of an error that is stored, in bytes. It is in the
+// event of its turn, which is small.
+const maxMessage = 4 << 10
+
+// recordable returns the error that err is stored as: see storable. One that is
+// not ours stays in the process, in Err: it may tell of what is not to be stored.
+func recordable(err error) *agentbus.Error {
+	e, ours := errors.AsType[*agentbus.Error](err)
+	if !ours {
+		return &agentbus.Error{Code: agentbus.CodeInternal, Message: "the participant's backend failed with an error that has no code", Err: err}
+	}
+	if utf8.ValidString(e.Message) && len(e.Message) <= maxMessage {
 		return e
 	}
-	valid := *e // it may be shared
-	valid.Message = strings.ToValidUTF8(e.Message, "\uFFFD")
-	return &valid
+	short := *e // it may be shared
+	if len(e.Message) > maxMessage {
+		short.Message = e.Message[:maxMessage] + "…"
+	}
+	short.Message = strings.ToValidUTF8(short.Message, "\uFFFD")
+	return &short
 }

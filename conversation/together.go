@@ -145,7 +145,7 @@ func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
 	case f.met():
 		t.State, t.Reply = agentbus.TurnCancelled, agentbus.Reply{}
 	case failure != nil:
-		t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(agentbus.AsError(failure)), agentbus.Reply{}
+		t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(failure), agentbus.Reply{}
 	default:
 		t.State = agentbus.TurnDone
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -346,6 +348,39 @@ func TestTokenEndsWithTheTurn(t *testing.T) {
 	}
 	if token == "" || counts(token) {
 		t.Errorf("token %q counts after the turn", token)
+	}
+}
+
+// B2, B3: a program that is being ended, and takes its time, calls nobody any more.
+func TestTokenEndsBeforeTheProgram(t *testing.T) {
+	t.Parallel()
+	needsLinux(t, "/proc")
+	tokens, dir := new(identity.CallTokens), t.TempDir()
+	a := newAgentWith(t, execagent.Config{Dir: dir, KillAfter: 2 * time.Second}, tokens, `trap '' TERM; echo "$AGENTBUS_TOKEN"`+apart+`; sleep 60; sleep 60`)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	token := agentbus.Credential{}
+	var lived atomic.Bool
+	var watch sync.WaitGroup
+	for c, err := range a.Call(ctx, &agentbus.Call{Lineage: served}) {
+		if err != nil {
+			continue // it was ended
+		}
+		token = agentbus.NewCredential("Bearer " + strings.TrimSpace(together(c.Text)))
+		leave()
+		watch.Go(func() {
+			for {
+				if _, _, err := tokens.Scope(token); err != nil {
+					lived.Store(len(below(t, dir)) > 0)
+					return
+				}
+				<-time.After(time.Millisecond)
+			}
+		})
+	}
+	watch.Wait()
+	if token.IsZero() || !lived.Load() {
+		t.Error("the token counted for as long as the program lived")
 	}
 }
 

@@ -121,7 +121,7 @@ func TestDirectoriesInUse(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(root, "c-"+ours+"-link")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Join(root, "c-"+ours+"-locked", "below"), 0o500); err != nil { //nolint:gosec // as programs leave it
+	if err := os.Chmod(filepath.Join(root, "c-"+ours+"-locked", "below"), 0o500); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(root)

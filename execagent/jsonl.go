@@ -30,7 +30,11 @@ type Fields struct {
 	Text      string // more of the answer; between two lines of it comes Between
 	Between   string
 	Reasoning string // more of the agent's reasoning
-	Result    string // the whole answer, which counts when there was no Text
+	// Pieces of what a later line says whole as Text or Reasoning, as they come; that
+	// line is then not told again.
+	TextPiece, ReasoningPiece string
+
+	Result string // the whole answer, which counts when there was no Text
 	// Error is true, a text or an object, or a list with such in it, in a line that
 	// says that the turn failed; the first text at ErrorText is why.
 	Error     string
@@ -95,17 +99,35 @@ func (r *reader) line(line []byte) error {
 	if s := text(v, f.Model); s != "" {
 		r.model = s
 	}
-	c := agentbus.Chunk{Text: text(v, f.Text), Reasoning: text(v, f.Reasoning) + tools(v, f)}
-	if c.Text != "" {
-		if r.spoke {
-			c.Text = f.Between + c.Text
-		}
-		r.spoke = true
+	c := agentbus.Chunk{
+		Text:      r.told.text.next(text(v, f.TextPiece), text(v, f.Text), f.Between),
+		Reasoning: r.told.reasoning.next(text(v, f.ReasoningPiece), text(v, f.Reasoning), "") + tools(v, f),
 	}
 	if c.Text == "" && c.Reasoning == "" {
 		return nil
 	}
 	return r.emit(c)
+}
+
+// pieces are what was told of a text that comes in lines, and in pieces of them.
+type pieces struct {
+	spoke bool // there was some
+	open  bool // pieces of a line were told that is still to come
+}
+
+// next returns what a line adds: a piece of a text, or a whole one, unless its
+// pieces were told.
+func (p *pieces) next(piece, whole, between string) string {
+	said := piece
+	if whole != "" && !p.open {
+		said += whole
+	}
+	if said != "" && p.spoke && !p.open {
+		said = between + said
+	}
+	p.open = whole == "" && (p.open || piece != "")
+	p.spoke = p.spoke || said != ""
+	return said
 }
 
 // found returns what stands at a path; nothing for no path.

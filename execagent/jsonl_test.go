@@ -38,6 +38,25 @@ func TestClaudeStreamJSON(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
+	// Word by word, with --include-partial-messages: nothing is told twice.
+	partial := `{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":"h"}},"parent_tool_use_id":null}
+{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":"m"}},"parent_tool_use_id":null}
+{"type":"assistant","message":{"content":[{"type":"thinking","thinking":"hm"}]},"parent_tool_use_id":null}
+{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"I "}},"parent_tool_use_id":null}
+{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"sub-agent"}},"parent_tool_use_id":"t"}
+{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"look."}},"parent_tool_use_id":null}
+{"type":"assistant","message":{"content":[{"type":"text","text":"I look."}]},"parent_tool_use_id":null}
+{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{"}},"parent_tool_use_id":null}
+{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash","input":{"command":"ls"}}]},"parent_tool_use_id":null}
+{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"Two"}},"parent_tool_use_id":null}
+{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":" files."}},"parent_tool_use_id":null}
+{"type":"assistant","message":{"content":[{"type":"text","text":"Two files."}]},"parent_tool_use_id":null}
+{"type":"result","subtype":"success","result":"Two files."}
+`
+	got, err = speak(t, execagent.Config{Fields: execagent.ClaudeStreamJSON()}, partial)
+	if want := `hm[tool Bash {"command":"ls"}]` + "\n"; err != nil || got.Text != "I look.\n\nTwo files." || got.Reasoning != want {
+		t.Errorf("%q, %q, %v", got.Text, got.Reasoning, err)
+	}
 	for failed, why := range map[string]string{
 		`{"type":"result","subtype":"success","is_error":true,"result":"no @credit","usage":{}}`:                       "no (at)credit",
 		`{"type":"result","subtype":"error_during_execution","is_error":true,"errors":["it broke"]}`:                   "it broke",

@@ -17,7 +17,7 @@ type reader struct {
 	left  int64 // bytes it may still write
 
 	// Of JSON lines:
-	spoke   bool // there was text
+	told    struct{ text, reasoning pieces }
 	result  string
 	model   string
 	session string // that the program told
@@ -35,7 +35,7 @@ const bytesPerToken = 4
 // program did not say.
 func (r *reader) last(text string) agentbus.Chunk {
 	c := agentbus.Chunk{Finish: "stop", Model: r.model, Usage: r.usage}
-	if !r.spoke {
+	if !r.told.text.spoke {
 		c.Text = r.result
 	}
 	if c.Usage == nil {

@@ -1,11 +1,12 @@
 package execagent
 
 // ClaudeStreamJSON returns the fields of what claude --print --verbose
-// --output-format stream-json writes.
+// --output-format stream-json writes, word by word with --include-partial-messages.
 func ClaudeStreamJSON() Fields {
 	return Fields{ //nolint:gosec // paths, no credentials
-		Type: "type", Types: []string{"assistant", "result"}, Nested: "parent_tool_use_id",
+		Type: "type", Types: []string{"assistant", "result", "stream_event"}, Nested: "parent_tool_use_id",
 		Text: `message.content.#(type=="text")#.text`, Between: "\n\n", Reasoning: `message.content.#(type=="thinking")#.thinking`,
+		TextPiece: "event.delta.text", ReasoningPiece: "event.delta.thinking",
 		// A result without is_error can have failed, by its subtype: such as error_max_turns.
 		Result: "result", Error: `[is_error,[@this].#(subtype%"error*").subtype]`, ErrorText: "[result,errors.0,subtype]",
 		Model: "message.model", Session: "session_id",
@@ -19,7 +20,7 @@ func ClaudeStreamJSON() Fields {
 // are passed over, those that are done are told; a line of type error can be one
 // that codex recovers from.
 func CodexJSON() Fields {
-	return Fields{
+	return Fields{ //nolint:gosec // paths, no credentials
 		Type: "type", Types: []string{"item.completed", "turn.completed", "turn.failed"},
 		Text: `[item].#(type=="agent_message")#.text`, Between: "\n\n", Reasoning: `[item].#(type=="reasoning")#.text`,
 		Error: "error", ErrorText: "error.message", Session: "thread_id",

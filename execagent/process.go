@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,7 +67,7 @@ func (a *Agent) start(args, env []string, dir string) (p *process, err error) {
 	p.cmd = exec.Command(s[0], append(append(s[1:len(s):len(s)], //nolint:noctx // it is ended by its lifeline
 		strconv.FormatInt(a.config.KillAfter.Milliseconds(), 10), strconv.FormatInt(a.config.MaxMemory, 10)), args...)...)
 	mark := rand.Text()
-	p.cmd.Env, p.cmd.Dir, p.cmd.SysProcAttr = append(env, EnvProcess+"="+mark), dir, apart()
+	p.cmd.Env, p.cmd.Dir, p.cmd.SysProcAttr = slices.Concat(env, []string{EnvProcess + "=" + mark}), dir, apart()
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1], &p.stderr
 	p.cmd.ExtraFiles = theirs[2:]
 	p.cmd.WaitDelay = 5 * time.Second // for a standard error that somebody else still holds

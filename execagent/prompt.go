@@ -30,8 +30,8 @@ func prompt(messages []agentbus.Message, agent agentbus.Speaker) string {
 // since returns the messages behind the last one of the agent itself; all, where
 // there is nothing behind one.
 func since(messages []agentbus.Message) []agentbus.Message {
-	for i := len(messages) - 1; i >= 0; i-- {
-		if messages[i].Role == agentbus.RoleAssistant && i+1 < len(messages) {
+	for i, m := range slices.Backward(messages) {
+		if m.Role == agentbus.RoleAssistant && i+1 < len(messages) {
 			return messages[i+1:]
 		}
 	}

@@ -80,9 +80,13 @@ func TestLostSessions(t *testing.T) {
 		told []string
 		want string
 	}{
-		{[]string{"fail"}, "first"}, {[]string{"one"}, "first"}, {[]string{"one", "said", "two"}, "next"},
-		{[]string{"one", "said", "two", "said", "fail"}, "next"}, {[]string{"one", "said", "two", "said", "three"}, "first"},
-		{[]string{"one", "said", "hang"}, "next"}, {[]string{"one", "said", "four"}, "first"},
+		{[]string{"fail"}, "first"},
+		{[]string{"one"}, "first"},
+		{[]string{"one", "said", "two"}, "next"},
+		{[]string{"one", "said", "two", "said", "fail"}, "next"},
+		{[]string{"one", "said", "two", "said", "three"}, "first"},
+		{[]string{"one", "said", "hang"}, "next"},
+		{[]string{"one", "said", "four"}, "first"},
 	} {
 		got, _ := talk(a, "alice", "root", step.told...)
 		words, text, _ := strings.Cut(strings.TrimSpace(got.Text), "|")

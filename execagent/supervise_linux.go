@@ -125,7 +125,7 @@ func memoryBelow() (sum uint64) {
 
 // memoryOf returns what a process has in memory for itself, in bytes.
 func memoryOf(pid int) uint64 {
-	statm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm") //nolint:gosec // a number
+	statm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	fields := strings.Fields(string(statm))
 	if err != nil || len(fields) < 3 {
 		return 0 // it has ended
@@ -163,7 +163,7 @@ func killIfMarked(pid int, variable []byte) bool {
 		return false // it has ended
 	}
 	defer func() { _ = unix.Close(fd) }()
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ") //nolint:gosec // a number
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return false // another user's
 	}

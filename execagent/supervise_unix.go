@@ -125,9 +125,9 @@ func confine(most uint64, args []string) int {
 	const cannotStart = 126 // as shells say it
 	err := limitMemory(most)
 	if err == nil {
-		err = syscall.Exec(args[0], args[1:], os.Environ()) //nolint:gosec // the configured program
+		err = syscall.Exec(args[0], args[1:], os.Environ())
 	}
-	fmt.Fprintln(os.Stderr, "agentbus: the program cannot be started with its memory limited:", err) //nolint:errcheck // the status tells
+	fmt.Fprintln(os.Stderr, "agentbus: the program cannot be started with its memory limited:", err)
 	return cannotStart
 }
 
@@ -246,7 +246,7 @@ func drain(f *os.File, most int64) {
 	for n := 1; n > 0 && most > 0; most -= int64(n) {
 		n = 0
 		if raw.Read(func(fd uintptr) bool {
-			n, _ = syscall.Read(int(fd), buf[:]) //nolint:gosec // a descriptor
+			n, _ = syscall.Read(int(fd), buf[:])
 			return true
 		}) != nil {
 			return

@@ -203,7 +203,7 @@ func TestLateWords(t *testing.T) {
 n=$((n+1)); echo '{"turn":"another","text":"of another","done":true}'
 echo "late $n" >&2
 echo "{\"turn\":\"r.t0.prog\",\"text\":\"$n\",\"done\":true}"
-echo '{"text":"too late"}'; echo '{"text":"half'; touch said$n; [ $n = 3 ] && exit 1
+sleep 0.05; echo '{"text":"too late"}'; echo '{"text":"half'; touch said$n; [ $n = 3 ] && exit 1
 done`)
 	for _, want := range []string{"1", "2"} {
 		if got, err := say(t.Context(), a, "alice", "root", "hello"); err != nil || got.Text != want {

@@ -16,7 +16,11 @@ func (g *Gateway) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
 		x.noteUser(r.Header)
-		if err := g.permit(x); err != nil {
+		err := g.permit(x)
+		if err == nil {
+			err = g.entitled(r.Context(), x)
+		}
+		if err != nil {
 			x.refuse(w, err)
 			return
 		}

@@ -31,8 +31,11 @@ type exchange struct {
 	pinned    string // the URL of the target that it must go to; "": any
 	peek      peek
 	dialect   dialect
-	envelope  *envelope // of a request of A2A; nil: of another dialect
-	carries   bool      // its dialect has a place for a chain of agents: that there is none says something (C10)
+	envelope  *envelope           // of a request of A2A; nil: of another dialect
+	above     above               // what is known of the call that this one is made inside of
+	evidence  []agentbus.Evidence // that the message brought along, verified (C22)
+	hopIn     string              // the signed hop that was received and verified; "": none
+	hop       string              // the one that goes to the agent; "": none (C16)
 	notes     []string
 	record    agentbus.CallRecord // what becomes of it
 	seen      agentbus.Observation
@@ -92,6 +95,9 @@ type InProcess struct {
 	// Chain is the place of the call in the chain of agents (C4): no header has
 	// it. nil: it is part of none.
 	Chain *agentbus.AgentChain
+	// Evidence is what was verified of a call that this one is made for, such as
+	// that of the message which the face of an agent answers (C22).
+	Evidence []agentbus.Evidence
 }
 
 type inProcessKey struct{}

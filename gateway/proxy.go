@@ -29,6 +29,14 @@ func (g *Gateway) proxy(http.Handler) http.Handler {
 		x := exchangeOf(r)
 		ctx, cancel, release := g.callContext(r, x)
 		defer release()
+		err := g.rebind(ctx, x) //nolint:contextcheck // a call outlives its caller (G14)
+		if err == nil {
+			err = g.sign(ctx, x) //nolint:contextcheck // as above
+		}
+		if err != nil {
+			g.fail(w, r, x, err) //nolint:contextcheck // as above
+			return
+		}
 		x.calling()
 		resp, t, err := g.roundTrip(ctx, x, r) //nolint:contextcheck // a call outlives its caller (G14)
 		x.waited(x.seen.Called)
@@ -107,11 +115,11 @@ func (g *Gateway) endStopped(x *exchange, cancel context.CancelCauseFunc) {
 }
 
 func (x *exchange) bodyOut() []byte {
-	if x.envelope != nil {
-		return x.stamped()
-	}
 	t, out := x.target, x.body
-	if x.dialect == dialectOther {
+	switch {
+	case x.envelope != nil:
+		return x.stamped()
+	case x.dialect == dialectOther:
 		return out
 	}
 	if t.Model != "" {
@@ -147,7 +155,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 	x.forwardedFor(h, r)
 	x.user(h, r.Header)
 	out := x.lineageOut()
-	out.TraceParent = x.seen.Client.String()
+	out.TraceParent, out.Hop = x.seen.Client.String(), x.hop
 	if !x.local() {
 		x.seen.Host = to.base.Host
 	}

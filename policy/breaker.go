@@ -91,8 +91,8 @@ func (b *Breaker) Wrap(next agentbus.Backend) agentbus.Backend {
 			defer func() { done(outcome) }() // also when the reader panics
 			for chunk, err := range next.Call(ctx, c) {
 				if !yield(chunk, err) || err != nil {
-					if err != nil && ctx.Err() == nil {
-						outcome = err
+					if err != nil {
+						outcome = told(ctx, err)
 					}
 					return
 				}
@@ -104,6 +104,19 @@ func (b *Breaker) Wrap(next agentbus.Backend) agentbus.Backend {
 
 // errLeft is the outcome of a call whose reader left before its end.
 var errLeft = context.Canceled
+
+// told is what an error tells of the backend. When the call was ended from
+// outside it tells nothing, unless that was since the time of its turn was up
+// ([Deadline]): a backend that hangs must not count as well.
+func told(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if e, ours := errors.AsType[*agentbus.Error](context.Cause(ctx)); ours && e.Code == agentbus.CodeDeadlineExceeded {
+		return e
+	}
+	return errLeft
+}
 
 // open says that the breaker is open, and when it will let a call pass.
 func (b *Breaker) open() error {

@@ -86,6 +86,28 @@ func TestBreakerProbesOnce(t *testing.T) {
 	})
 }
 
+// R10, R12: an agent that hangs until the time of its turn is up has failed,
+// though nothing bounds its attempts; one whose caller leaves has not.
+func TestBreakerCountsTheDeadlineOfATurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hangs := agentbus.Answer(func(ctx context.Context, _ *agentbus.Call) (agentbus.Chunk, error) {
+			<-ctx.Done()
+			return agentbus.Chunk{}, ctx.Err()
+		})
+		b := policy.NewBreaker(policy.BreakerConfig{Failures: 1})
+		p := policy.Policy{TurnTimeout: time.Minute, Breaker: b}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := call(ctx, p.Wrap(hangs)); err == nil || b.State() != "closed" {
+			t.Errorf("its caller left: %v, %s", err, b.State())
+		}
+		if _, err := call(t.Context(), p.Wrap(hangs)); agentbus.CodeOf(err) != agentbus.CodeDeadlineExceeded || b.State() != "open" {
+			t.Errorf("its time was up: %v, %s", err, b.State())
+		}
+	})
+}
+
 // R12: a refusal by policy says nothing of the backend.
 func TestBreakerIgnoresRefusals(t *testing.T) {
 	t.Parallel()

@@ -73,3 +73,20 @@ func ExampleDeadline() {
 	fmt.Println(agentbus.CodeOf(err))
 	// Output: deadline_exceeded
 }
+
+// What may pass is told by the code and the status of an error, never by its text.
+func ExampleRetryable() {
+	for _, err := range []error{
+		&agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "no connection"},
+		&agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: 503},
+		&agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: 400},
+		&agentbus.Error{Code: agentbus.CodeDepthExceeded, Status: 429},
+	} {
+		fmt.Println(policy.Retryable(err))
+	}
+	// Output:
+	// true
+	// true
+	// false
+	// false
+}

@@ -141,15 +141,17 @@ func TestBackoff(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		asked, deadline, leaves time.Duration
-		calls                   int
-		took                    time.Duration
+		asked, deadline, leaves, patience time.Duration
+		calls                             int
+		took                              time.Duration
 	}{
 		"honoured":             {asked: 20 * time.Second, calls: 3, took: 40 * time.Second},
 		"too long":             {asked: time.Hour, calls: 1},
 		"beyond the deadline":  {asked: 20 * time.Second, deadline: 30 * time.Second, calls: 2, took: 20 * time.Second},
 		"the caller leaves":    {asked: 20 * time.Second, leaves: 5 * time.Second, calls: 1, took: 5 * time.Second},
 		"deadline before that": {asked: 20 * time.Second, deadline: time.Second, calls: 1},
+		"little patience":      {asked: 20 * time.Second, patience: 10 * time.Second, calls: 1},
+		"patience enough":      {asked: 20 * time.Second, patience: 20 * time.Second, calls: 3, took: 40 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -165,7 +167,7 @@ func TestRetryAfter(t *testing.T) {
 				}
 				calls, began := 0, time.Now()
 				later := &agentbus.Error{Code: agentbus.CodeRateLimited, RetryAfter: tt.asked}
-				_, err := call(ctx, policy.Retry{}.Wrap(script(&calls, later)))
+				_, err := call(ctx, policy.Retry{Patience: tt.patience}.Wrap(script(&calls, later)))
 				if took := time.Since(began); calls != tt.calls || took != tt.took || !errors.Is(err, later) {
 					t.Errorf("%d calls in %s, want %d in %s: %v", calls, took, tt.calls, tt.took, err)
 				}

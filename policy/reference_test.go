@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -40,8 +41,14 @@ type reference struct {
 		Retryable bool
 	}
 	ComputeBackoff struct {
-		Default []delays
+		Default   []delays
+		Constants []struct {
+			Spec     any
+			Attempt1 any
+			Attempt7 any
+		}
 	}
+	OpenAIBackend      map[string]struct{ Attempts int }
 	OpenAIBackendRetry struct {
 		Defaults struct {
 			MaxAttempts, InitialBackoffMs, MaxBackoffMs int
@@ -95,6 +102,93 @@ func TestBackoffOfTheReference(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// R11: with the wildest jitter of the reference a wait is still one that ours can
+// have, but for those beyond its cap: full jitter is between 0 and the bound.
+func TestJitterOfTheReference(t *testing.T) {
+	t.Parallel()
+	r := readReference(t)
+	for _, d := range slices.Concat(r.ComputeBackoff.Default, r.OpenAIBackendRetry.Delays) {
+		for attempt, waited := range d.Attempts {
+			n, err := strconv.Atoi(attempt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// One doubling more bounds what is added to the reference's waits.
+			most := policy.Backoff(policy.Retry{Base: 2 * time.Second}, n+1, 1)
+			if capped := min(time.Duration(waited)*time.Millisecond, 30*time.Second); capped > most {
+				t.Errorf("the reference waits %s after attempt %d, and ours %s at most", capped, n, most)
+			}
+		}
+	}
+}
+
+// R11: a constant wait is a Base that is its own Max, and the bound of a random
+// one. What is no wait at all is the default, since a wait of 0 would ask an agent
+// that is down again and again at once; there are no functions.
+func TestConstantWaitsOfTheReference(t *testing.T) {
+	t.Parallel()
+	for _, c := range readReference(t).ComputeBackoff.Constants {
+		spec, number := c.Spec.(float64)
+		if !number {
+			continue // NaN: a Duration has none
+		}
+		d := time.Duration(spec * float64(time.Millisecond))
+		want := 250 * time.Millisecond
+		if d > 0 {
+			want = d
+			if c.Attempt1 != spec || c.Attempt7 != spec {
+				t.Errorf("the reference waits %v, %v for %v", c.Attempt1, c.Attempt7, spec)
+			}
+		}
+		if got := policy.Backoff(policy.Retry{Base: d, Max: d}, 1, 1); got != want {
+			t.Errorf("%v: %s, want %s", spec, got, want)
+		}
+		if got := policy.Backoff(policy.Retry{Base: d, Max: d}, 7, 1); d > 0 && got != want {
+			t.Errorf("%v, after attempt 7: %s, want %s", spec, got, want)
+		}
+	}
+}
+
+// R11, P13: the retries of the reference's OpenAI backend, with its five attempts.
+// Ours differs on purpose where why says so.
+func TestRetriesOfTheReference(t *testing.T) {
+	t.Parallel()
+	busy := func(n int, code agentbus.Code, after time.Duration) error {
+		return &agentbus.Error{Code: code, Status: n, RetryAfter: after}
+	}
+	rated := busy(http.StatusTooManyRequests, agentbus.CodeAgentUnavailable, 0)
+	ours := map[string]struct {
+		outcomes []error
+		attempts int
+		least    time.Duration
+		why      string
+	}{
+		"status429ThenOk":                       {outcomes: []error{rated, rated, nil}, attempts: 3},
+		"depthRefusal429IsRetriedLikeRateLimit": {outcomes: []error{busy(http.StatusTooManyRequests, agentbus.CodeDepthExceeded, 0)}, attempts: 1, why: "a refusal is final, whatever its status (P13)"},
+		"retryAfter3sHonoured":                  {outcomes: []error{busy(http.StatusServiceUnavailable, agentbus.CodeAgentUnavailable, 3*time.Second), nil}, attempts: 2, least: 3 * time.Second},
+		"connectionRefused":                     {outcomes: []error{unavailable}, attempts: 5, why: "the reference counts answers; all five of its attempts had none"},
+	}
+	for name, ref := range readReference(t).OpenAIBackend {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o, listed := ours[name]
+			if !listed {
+				t.Fatal("it is not compared")
+			}
+			if (o.attempts != ref.Attempts) != (o.why != "") {
+				t.Errorf("%d attempts, of the reference %d; differs because %q", o.attempts, ref.Attempts, o.why)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				calls, began := 0, time.Now()
+				_, _ = call(t.Context(), policy.Retry{Attempts: 5}.Wrap(script(&calls, o.outcomes...)))
+				if calls != o.attempts || time.Since(began) < o.least {
+					t.Errorf("%d attempts in %s", calls, time.Since(began))
+				}
+			})
+		})
 	}
 }
 

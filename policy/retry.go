@@ -82,9 +82,11 @@ func (r Retry) call(ctx context.Context, b agentbus.Backend, c *agentbus.Call, y
 func (r Retry) wait(ctx context.Context, attempt int, failure error) bool {
 	d := r.backoff(attempt, rand.Float64())
 	if asked := agentbus.AsError(failure).RetryAfter; asked > d {
-		d = asked
+		if d = asked; asked > r.Patience {
+			return false
+		}
 	}
-	if end, ok := ctx.Deadline(); d > r.Patience && d > r.Max || ok && time.Until(end) <= d {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= d {
 		return false
 	}
 	timer := time.NewTimer(d)

@@ -11,7 +11,7 @@ import (
 // a2a is the A2A surface of the gateway.
 func (s *wiring) a2a() gateway.A2AConfig {
 	c := gateway.A2AConfig{
-		DefaultAgent: s.cfg.A2A.DefaultAgent, PublicURL: s.cfg.PublicURL, Tasks: s.store, Webhook: s.dialer.Vet,
+		DefaultAgent: s.cfg.A2A.DefaultAgent, PublicURL: s.cfg.PublicURL, Tasks: s.store, Webhook: s.dialer.Webhook,
 	}
 	for _, text := range s.cfg.TrustedProxies {
 		p, err := netip.ParsePrefix(text)

@@ -50,7 +50,9 @@ func TestA2AAgentsAreConfigured(t *testing.T) {
 		}
 		return resp.StatusCode, string(text)
 	}
-	say := func(params string) string { return `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":` + params + `}` }
+	say := func(params string) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":` + params + `}`
+	}
 	for range 2 { // the second time from memory
 		if status, body := send(http.MethodPost, "/a2a/critic", say(`{"message":{"messageId":"m"}}`)); status != http.StatusOK || gjson.Get(body, "result.id").Str != "t1" {
 			t.Errorf("%d %s", status, body)

@@ -27,6 +27,8 @@ type Store interface {
 	Waiting
 	Books
 	Keeper
+	identity.Proofs
+	gateway.HopKeeper
 	a2a.Tasks
 	a2a.Sessions
 

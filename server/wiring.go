@@ -19,7 +19,7 @@ type wiring struct {
 	identity *identity.Chain
 	router   roster
 	gateway  *gateway.Gateway
-	dialer   *a2a.Dialer   // of what strangers name
+	dialer   *a2a.Dialer   // to what strangers name
 	resolver *a2a.Resolver // of the agents of others
 	found    *a2a.Directory
 	programs map[string]*program // agents that are programs, by name
@@ -48,7 +48,11 @@ func (s *Server) wire(c Config) (*wiring, error) {
 		w.router.table.Load().Inherit(before.router.table.Load())
 	}
 	var err error
-	w.gateway, err = build(w.gatewayConfig())
+	made := w.gatewayConfig()
+	if err := w.buildTrust(&made); err != nil {
+		return nil, err
+	}
+	w.gateway, err = build(made)
 	return w, err
 }
 
@@ -93,9 +97,9 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
 		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
 		Chain:           s.chainRules(),
-		A2A:             s.a2a(),
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
 		Observers: []gateway.Observer{s.metrics}, Directory: s.found, Face: s.face,
+		A2A: s.a2a(),
 	}
 	if s.traces != nil {
 		c.Observers, c.Tracer = append(c.Observers, s.traces), s.traces

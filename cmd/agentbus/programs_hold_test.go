@@ -124,19 +124,17 @@ func TestOutcomesOfPrograms(t *testing.T) {
 	b := serving(t, path, env)
 	store := opened(t, path, env)
 	for name, o := range outcomes {
-		t.Run(name, func(t *testing.T) {
-			got := askAgent(t.Context(), t, b.url, "alice-secret", name, "hello", nil)
-			if got.status != o.status || got.text != o.text || got.message != o.message {
-				t.Errorf("%d, %.100q, %q; want %d, %q, %q", got.status, got.text, got.message, o.status, o.text, o.message)
-			}
-			calls, err := store.Calls(t.Context(), got.run)
-			if err != nil || len(calls) != 1 {
-				t.Fatalf("%+v, %v", calls, err)
-			}
-			if c := &calls[0]; o.status == 200 && (c.State != agentbus.CallSettled || c.Cost != 10_000) || o.status != 200 && (c.State != agentbus.CallVoided || c.Cost != 0 || c.Message != "below this agent: "+o.message) {
-				t.Errorf("recorded: %s, %d, %q", c.State, c.Cost, c.Message)
-			}
-		})
+		got := askAgent(t.Context(), t, b.url, "alice-secret", name, "hello", nil)
+		if got.status != o.status || got.text != o.text || got.message != o.message {
+			t.Errorf("%s: %d, %.100q, %q; want %d, %q, %q", name, got.status, got.text, got.message, o.status, o.text, o.message)
+		}
+		calls, err := store.Calls(t.Context(), got.run)
+		if err != nil || len(calls) != 1 {
+			t.Fatalf("%s: %+v, %v", name, calls, err)
+		}
+		if c := &calls[0]; o.status == 200 && (c.State != agentbus.CallSettled || c.Cost != 10_000) || o.status != 200 && (c.State != agentbus.CallVoided || c.Cost != 0 || c.Message != "below this agent: "+o.message) {
+			t.Errorf("%s: recorded: %s, %d, %q", name, c.State, c.Cost, c.Message)
+		}
 	}
 	if left := below(t, filepath.Join(dir, "work")); len(left) > 0 {
 		t.Errorf("processes left: %q", left)

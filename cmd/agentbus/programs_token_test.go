@@ -152,7 +152,8 @@ func elsewhere(t *testing.T, b *busProcess, path string, env map[string]string, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := configure(t, string(text[bytes.Index(text, []byte("keys:")):]))
+	_, agents, _ := strings.Cut(string(text), "keys:")
+	second := configure(t, "keys:"+agents)
 	if status, _, body, err := post(t.Context(), serving(t, second, env).url, token, `{"model":"net","messages":[{"role":"user","content":"x"}]}`, nil); status != http.StatusUnauthorized {
 		t.Errorf("on another bus: %d, %v, %s", status, err, body)
 	}

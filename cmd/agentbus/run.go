@@ -27,7 +27,7 @@ type cli struct {
 	Trace   traceVerb   `cmd:"" help:"Show who called whom in a run, at which depth, and who paid."`
 	Replay  replayVerb  `cmd:"" help:"Drive a run again against what was recorded of it, calling nobody; or fork it; or compare it with another."`
 	Events  eventsVerb  `cmd:"" help:"Print what the drivers of a run wrote, a line an event."`
-	Agents  agentsVerbs `cmd:"" help:"List the agents."`
+	Agents  agentsVerbs `cmd:"" help:"List the agents, or check a remote one."`
 	Ledger  ledgerVerbs `cmd:"" help:"Show, export and verify what calls came to."`
 	Keys    keysVerbs   `cmd:"" help:"Manage API keys."`
 	Config  configVerbs `cmd:"" help:"Check, explain or describe the configuration."`

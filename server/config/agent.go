@@ -64,6 +64,7 @@ type Agent struct {
 	DirAge     time.Duration `yaml:"dir_age" for:"exec" default:"7d" min:"1h" doc:"How long the working directory of a conversation is kept after its last turn (B3)."`
 	ShareDir   bool          `yaml:"share_dir" for:"exec" doc:"The program runs in dir itself, whoever calls."`
 
+	ACL        *ACL             `yaml:"acl" doc:"Who may call the agent, by evidence of identity (C24). Absent: whoever the agents of its key let."`
 	Detach     AgentDetach      `yaml:"detach" default:"on" enum:"on|off" doc:"off: a call ends when its caller leaves, whatever the section detach says (G14)."`
 	Price      *Price           `yaml:"price" doc:"What a call costs the payer. Absent: nothing is known of its price."`
 	UsageCost  bool             `yaml:"usage_cost" doc:"Charge what the agent reports as usage.cost, in place of price (G26)."`
@@ -126,9 +127,12 @@ type ExecFields struct {
 	Types  []string `yaml:"types" doc:"What a line must be to be read, where type is set."`
 	Nested string   `yaml:"nested" doc:"A line with a value here is of a sub-agent, and is passed over."`
 
-	Text      string `yaml:"text" doc:"More of the answer."`
-	Between   string `yaml:"between" doc:"What comes between two lines of it."`
-	Reasoning string `yaml:"reasoning" doc:"More of the agent's reasoning."`
+	Text           string `yaml:"text" doc:"More of the answer."`
+	Between        string `yaml:"between" doc:"What comes between two lines of it."`
+	Reasoning      string `yaml:"reasoning" doc:"More of the agent's reasoning."`
+	TextPiece      string `yaml:"text_piece" doc:"A piece of what a later line says whole as text; that is then not told again."`
+	ReasoningPiece string `yaml:"reasoning_piece" doc:"A piece of what a later line says whole as reasoning."`
+
 	Result    string `yaml:"result" doc:"The whole answer; it counts when there was no text."`
 	Error     string `yaml:"error" doc:"True, a text or an object, or a list with such in it, in a line that says that the turn failed."`
 	ErrorText string `yaml:"error_text" doc:"Why it did: the first text there."`

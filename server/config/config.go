@@ -66,6 +66,7 @@ type Config struct {
 	A2A            A2A                     `yaml:"a2a" doc:"The A2A surface (A3)."`
 	TrustedProxies []string                `yaml:"trusted_proxies" pattern:"^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$" example:"[10.0.0.0/8]" doc:"Networks whose X-Forwarded-Proto and X-Forwarded-Host say under which URL the bus was asked, where public_url is empty. Absent: nobody is believed (A10)."`
 	Lineage        Lineage                 `yaml:"lineage" doc:"Which conversation a call belongs to."`
+	Trust          Trust                   `yaml:"trust" doc:"Who is believed beside those who call (C16, C23), and what this bus signs with."`
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
 	Telemetry      Telemetry               `yaml:"telemetry" doc:"What is told to the world outside (G33, G34)."`
 	StrictHTTP     bool                    `yaml:"strict_http" restart:"true" default:"true" env:"AGENTBUS_STRICT_HTTP" doc:"Refuse ambiguous HTTP at the socket: two body lengths, folded headers, bare line feeds (G36)."`
