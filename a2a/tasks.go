@@ -127,6 +127,9 @@ func (f *Face) room() error {
 	return nil
 }
 
+// full reports whether no task more can be executed now.
+func (f *Face) full() bool { return f.room() != nil }
+
 // snapshot returns the task as it is now, and how much was told of it. What it
 // returns is not changed any more.
 func (l *live) snapshot() (*sdk.Task, int) {
