@@ -179,11 +179,12 @@ func TestReadFrame(t *testing.T) {
 		`{"id":1,"error":{"code":-32001,"message":"x"}}`:                                                                   {"", true},
 		`{"id":1,"result":null}`: {"", false}, `[1]`: {"", false}, `{`: {"", false},
 	} {
-		f, tasks := a2a.ReadFrame([]byte(data), a2a.JSONRPC), ""
+		f := a2a.ReadFrame([]byte(data), a2a.JSONRPC)
+		var tasks strings.Builder
 		for _, r := range f.Tasks {
-			tasks += r.ID + "/" + r.Context + " "
+			tasks.WriteString(r.ID + "/" + r.Context + " ")
 		}
-		if tasks != want.tasks || f.End != want.end || (f.Err != nil) != strings.Contains(data, "error") {
+		if tasks.String() != want.tasks || f.End != want.end || (f.Err != nil) != strings.Contains(data, "error") {
 			t.Errorf("%s: %+v", data, f)
 		}
 	}

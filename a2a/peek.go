@@ -3,6 +3,7 @@ package a2a
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/agentbus/agentbus"
@@ -154,10 +155,8 @@ func find(keys []names, key []byte) (at int, exact bool) {
 		return -1, false
 	}
 	for i, spellings := range keys {
-		for _, s := range spellings {
-			if string(key) == s {
-				return i, true
-			}
+		if slices.Contains(spellings, string(key)) {
+			return i, true
 		}
 	}
 	var plain [maxKey]byte
