@@ -18,6 +18,9 @@ import (
 // MaxCard is the largest card that is read, in bytes.
 const MaxCard = 256 << 10
 
+// maxHosts is how many hosts a card may name as its own.
+const maxHosts = 64
+
 // CardPath is where a card stands below an agent's base.
 const CardPath = "/.well-known/agent-card.json"
 
@@ -107,6 +110,9 @@ func RewriteCard(card []byte, e CardEdit) ([]byte, error) {
 		return nil, errors.New("the card names no endpoint")
 	}
 	hosts := e.hosts(card)
+	if len(hosts) > maxHosts {
+		return nil, errors.New("the card names too many hosts")
+	}
 	e.interfaces(c)
 	e.older(c)
 	delete(c, "signatures")
