@@ -75,9 +75,10 @@ type envelope struct {
 	asksVersion bool   // the caller names one
 	version     string // of A2A, as the agent is told; "": none, which means 0.3
 	request     *a2a.Request
-	body        []byte    // as the gateway's Edit left it; nil: as it came
-	out         []byte    // as it goes to the agent; nil before
-	told        a2a.Frame // what a whole answer tells
+	body        []byte      // as the gateway's Edit left it; nil: as it came
+	out         []byte      // as it goes to the agent; nil before
+	told        a2a.Frame   // what a whole answer tells
+	mention     a2a.Mention // what its metadata says of chains, evidence and policies
 }
 
 // envelopeOf reads the path of a request below the A2A mounts.
@@ -211,7 +212,7 @@ func versionOf(r *http.Request) (string, error) {
 func (g *Gateway) serveA2A(w http.ResponseWriter, r *http.Request) {
 	x := exchangeOf(r)
 	e := x.envelope
-	e.request = &a2a.Request{Agent: x.target.Name, Caller: x.caller, Payer: x.payer, Lineage: x.lineage, Base: g.mount(r, x.target)}
+	e.request = &a2a.Request{Agent: x.target.Name, Caller: x.caller, Payer: x.payer, Lineage: x.lineage, Minted: !x.named, Base: g.mount(r, x.target)}
 	if x.inProcess == nil {
 		e.request.Lineage = x.lineage.Forward()
 	}
@@ -234,6 +235,11 @@ func (g *Gateway) serveA2A(w http.ResponseWriter, r *http.Request) {
 		e.body = body
 	}
 	if x.target.A2A == nil {
+		if err := g.judge(r, x); err != nil {
+			x.refuse(w, err)
+			return
+		}
+		e.request.Lineage.Chain, e.request.Evidence = x.lineage.Chain, x.evidence
 		g.face(w, r, x)
 		return
 	}

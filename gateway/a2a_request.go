@@ -50,6 +50,9 @@ func (x *exchange) stamped() []byte {
 			body = with // else its metadata is no object: the agent says what it thinks of that
 		}
 	}
+	if x.target.A2A != nil {
+		body = x.mentioned(body)
+	}
 	e.out = body
 	return body
 }

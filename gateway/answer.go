@@ -32,15 +32,20 @@ type answer struct {
 	try      try            // what brought it
 	broke    bool           // the agent did not bring it to an end
 	over     bool           // the try is ended
+	little   [512]byte      // what is read into while nothing is there
 	learning sync.WaitGroup // tasks that are being remembered
 
 	// Of a stream that is a call:
 	total     int64     // bytes passed on
 	pending   []byte    // those of them that are not stored yet
 	heldSince time.Time // when the first of these came
-	appended  bool      // some are stored
+	storing   []byte    // those that are being stored; room for the next ones when stores is nil
+	stores    chan error
+	appended  bool // some are stored, or being stored
 }
 
+// buffers are for what has come. A stream that waits for its agent, as most do
+// most of the time, holds none.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 6<<10); return &b }}
 
 // pass settles or voids the call and passes the answer on.
@@ -91,15 +96,19 @@ func (a *answer) stream(pass func([]byte) error) {
 func (a *answer) read(use func([]byte) error) error {
 	idle := time.AfterFunc(a.gateway.cfg.IdleTimeout, func() { a.cancel(errIdle) })
 	defer idle.Stop()
-	buf, _ := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
+	var buf *[]byte
+	defer func() {
+		if buf != nil {
+			buffers.Put(buf)
+		}
+	}()
 	for {
 		since := time.Now()
-		n, err := a.resp.Body.Read(*buf)
+		got, err := a.next(&buf)
 		a.exchange.waited(since)
-		if n > 0 {
+		if len(got) > 0 {
 			idle.Reset(a.gateway.cfg.IdleTimeout)
-			if err := use((*buf)[:n]); err != nil {
+			if err := use(got); err != nil {
 				return err
 			}
 		}
@@ -113,6 +122,41 @@ func (a *answer) read(use func([]byte) error) error {
 			return transportError(a.ctx, err)
 		}
 	}
+}
+
+// next waits for the next piece of the body, and returns it with what came with
+// it. buf is the shared buffer that it is in, if it is; the next wait gives that
+// back.
+func (a *answer) next(buf **[]byte) ([]byte, error) {
+	if *buf != nil {
+		buffers.Put(*buf)
+		*buf = nil
+	}
+	n := 0
+	if a.here() >= 0 {
+		var err error
+		n, err = a.resp.Body.Read(a.little[:])
+		if n < len(a.little) || err != nil || a.here() < aChunk {
+			return a.little[:n], err
+		}
+	}
+	*buf, _ = buffers.Get().(*[]byte)
+	copy(**buf, a.little[:n])
+	more, err := a.resp.Body.Read((**buf)[n:])
+	return (**buf)[:n+more], err
+}
+
+// aChunk is more than what stands between two chunks of a body: behind so much,
+// there is more of the body to be had without a wait.
+const aChunk = 32
+
+// here returns how many bytes of the answer have come and were not read; below
+// 0: its body does not say.
+func (a *answer) here() int {
+	if b, ok := a.resp.Body.(interface{ Buffered() int }); ok {
+		return b.Buffered()
+	}
+	return -1
 }
 
 // landed ends the try that brought the answer, once: the agent has nothing more

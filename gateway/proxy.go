@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -28,6 +29,14 @@ func (g *Gateway) proxy(http.Handler) http.Handler {
 		x := exchangeOf(r)
 		ctx, cancel, release := g.callContext(r, x)
 		defer release()
+		err := g.rebind(ctx, x) //nolint:contextcheck // a call outlives its caller (G14)
+		if err == nil {
+			err = g.sign(ctx, x) //nolint:contextcheck // as above
+		}
+		if err != nil {
+			g.fail(w, r, x, err) //nolint:contextcheck // as above
+			return
+		}
 		x.calling()
 		resp, t, err := g.roundTrip(ctx, x, r) //nolint:contextcheck // a call outlives its caller (G14)
 		x.waited(x.seen.Called)
@@ -73,7 +82,7 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 	stop := context.AfterFunc(r.Context(), func() { // ends with ctx at the latest, which release ends
 		if x.inProcess != nil || x.target.NoDetach { // a driver of this bus aborts what it began, and waits for it
 			g.endStopped(x, cancel) // which may be why it left
-			cancel(errCallerLeft)
+			cancel(fmt.Errorf("%w: %w", errCallerLeft, context.Cause(r.Context()))) // an agent in this process may want to know
 			return
 		}
 		select {
@@ -106,11 +115,11 @@ func (g *Gateway) endStopped(x *exchange, cancel context.CancelCauseFunc) {
 }
 
 func (x *exchange) bodyOut() []byte {
-	if x.envelope != nil {
-		return x.stamped()
-	}
 	t, out := x.target, x.body
-	if x.dialect == dialectOther {
+	switch {
+	case x.envelope != nil:
+		return x.stamped()
+	case x.dialect == dialectOther:
 		return out
 	}
 	if t.Model != "" {
@@ -146,7 +155,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 	x.forwardedFor(h, r)
 	x.user(h, r.Header)
 	out := x.lineageOut()
-	out.TraceParent = x.seen.Client.String()
+	out.TraceParent, out.Hop = x.seen.Client.String(), x.hop
 	if !x.local() {
 		x.seen.Host = to.base.Host
 	}
@@ -171,7 +180,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 
 // lineageOut returns the lineage of the next hop.
 func (x *exchange) lineageOut() agentbus.Lineage {
-	if x.inProcess != nil { // a driver of this bus has counted its hop already (P9)
+	if x.inProcess != nil && !x.inProcess.Outside { // a driver of this bus has counted its hop already (P9)
 		return x.lineage
 	}
 	return x.lineage.Forward()

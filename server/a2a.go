@@ -24,7 +24,7 @@ func (s *wiring) a2a() gateway.A2AConfig {
 }
 
 // a2aAgent makes t an agent that speaks A2A.
-func (s *wiring) a2aAgent(t *gateway.Target, a config.Agent) {
+func (s *wiring) a2aAgent(t *gateway.Target, a config.Agent) error {
 	push, dedupe := a.Push, a.Dedupe
 	if push == "" {
 		push = s.cfg.A2A.Push
@@ -37,7 +37,12 @@ func (s *wiring) a2aAgent(t *gateway.Target, a config.Agent) {
 		forward[i] = http.CanonicalHeaderKey(name)
 	}
 	t.Transport = s.tasks
-	t.A2A = &gateway.A2AAgent{
-		DefaultVersion: a.DefaultVersion, DedupeByMessage: dedupe == config.DedupeMessage, Push: push == config.PushPassthrough, Forward: forward,
+	bridge, err := s.bridge(t.Name, a)
+	if err != nil {
+		return err
 	}
+	t.A2A = &gateway.A2AAgent{
+		DefaultVersion: a.DefaultVersion, DedupeByMessage: dedupe == config.DedupeMessage, Push: push == config.PushPassthrough, Forward: forward, Bridge: bridge,
+	}
+	return nil
 }

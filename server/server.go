@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/identity"
@@ -64,6 +65,7 @@ type Server struct {
 	ending  sync.WaitGroup         // programs that are being ended
 	url     atomic.Pointer[string] // where the bus is reached from this machine; nil: nowhere yet
 
+	face      *a2a.Face
 	driven    drives
 	loopback  loopback
 	current   atomic.Pointer[wiring]
@@ -95,6 +97,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	s.dial()
 	if s.traces, err = telemetry.NewTraces(ctx, telemetry.TracesConfig{OTLP: c.Telemetry.OTLP, Version: c.Version, Logger: s.log}); err != nil {
 		return nil, errors.Join(err, store.Close())
+	}
+	if err := s.buildFace(); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	w, err := s.wire(s.cfg)
 	if err == nil {
@@ -163,6 +168,9 @@ func (s *Server) Live() []agentbus.CallRecord { return s.now().gateway.Live() }
 // Close ends the programs that wait for work, closes the store, and sends the
 // spans that wait. Nothing may use the Server any more.
 func (s *Server) Close() error {
+	if s.face != nil {
+		s.face.Close()
+	}
 	if w := s.now(); w != nil {
 		s.endPrograms(w, nil)
 	}
@@ -221,6 +229,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv, l := s.http(l, s.Handler())
 	defer s.keep(ctx)()
 	defer s.watching(ctx)()
+	defer s.recovering(ctx)()
 	work := s.work(ctx)
 	defer work.wait()
 	served := make(chan error, 1)
@@ -262,6 +271,8 @@ func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan erro
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
 	defer cancel()
 	err := srv.Shutdown(patience)
+	s.face.Drain(patience) // tasks outlive their callers
+	s.face.Close()         // what is left of them is the next process's
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.now().gateway.Abort()
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

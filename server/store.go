@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
@@ -26,6 +27,10 @@ type Store interface {
 	Waiting
 	Books
 	Keeper
+	identity.Proofs
+	gateway.HopKeeper
+	a2a.Tasks
+	a2a.Sessions
 
 	InstallKey() []byte          // 32 random bytes made with the store (P19)
 	Check(context.Context) error // whether it can be written

@@ -36,10 +36,12 @@ type Agent struct {
 	Kagent         bool                           `yaml:"kagent" for:"openai|a2a" default:"false" doc:"Tell the agent on whose behalf it is called: x-user-id, and x-kagent-source: agent on calls of agents and conversations (K7)."`
 	AllowPlaintext bool                           `yaml:"allow_plaintext" for:"openai|a2a" doc:"Send credentials over plain HTTP to a host that is not loopback (P24)."`
 
-	DefaultVersion string    `yaml:"default_version" for:"a2a" pattern:"^([0-9]+[.][0-9]+)?$" example:"'0.3'" doc:"A2A version that the agent is told when a caller names none. Empty: none either, which means 0.3 (A8)."`
-	Dedupe         A2ADedupe `yaml:"dedupe" for:"a2a" enum:"message_id|off" doc:"message_id: a message whose id was seen before is answered from memory, as with an Idempotency-Key (A20). Empty: as a2a.dedupe says."`
-	Push           A2APush   `yaml:"push" for:"a2a" enum:"deny|passthrough" doc:"Webhooks, which bypass the bus: deny, or passthrough to URLs on the public network. Empty: as a2a.push says (A17)."`
-	ForwardHeaders []string  `yaml:"forward_headers" for:"a2a" pattern:"^[!#$%&'*+.^_|~0-9A-Za-z-]{1,128}$" example:"[x-tenant]" doc:"Headers of callers that the agent is told, beside those of A2A and of the protocol (A7)."`
+	DefaultVersion  string    `yaml:"default_version" for:"a2a" pattern:"^([0-9]+[.][0-9]+)?$" example:"'0.3'" doc:"A2A version that the agent is told when a caller names none. Empty: none either, which means 0.3 (A8)."`
+	Dedupe          A2ADedupe `yaml:"dedupe" for:"a2a" enum:"message_id|off" doc:"message_id: a message whose id was seen before is answered from memory, as with an Idempotency-Key (A20). Empty: as a2a.dedupe says."`
+	Push            A2APush   `yaml:"push" for:"a2a" enum:"deny|passthrough" doc:"Webhooks, which bypass the bus: deny, or passthrough to URLs on the public network. Empty: as a2a.push says (A17)."`
+	IsolateSessions bool      `yaml:"isolate_sessions" for:"a2a" default:"false" doc:"Called as a model, the agent is told each call in an A2A context of its own. false: the calls of one participant of a run share one (K8)."`
+	Idempotent      bool      `yaml:"idempotent" for:"a2a" default:"false" doc:"The agent answers a message that comes again with what it made of it the first time: one whose connection was lost is sent again. false: its call fails with outcome_unknown (A22)."`
+	ForwardHeaders  []string  `yaml:"forward_headers" for:"a2a" pattern:"^[!#$%&'*+.^_|~0-9A-Za-z-]{1,128}$" example:"[x-tenant]" doc:"Headers of callers that the agent is told, beside those of A2A and of the protocol (A7)."`
 
 	Builtin      string `yaml:"builtin" for:"builtin" required:"true" enum:"echo|eliza|loop|flaky|slow" doc:"echo, eliza, loop (calls itself), flaky or slow."`
 	Conversation string `yaml:"conversation" example:"NAME" for:"conversation" required:"true" doc:"Name of the conversation that answers."`
@@ -62,6 +64,7 @@ type Agent struct {
 	DirAge     time.Duration `yaml:"dir_age" for:"exec" default:"7d" min:"1h" doc:"How long the working directory of a conversation is kept after its last turn (B3)."`
 	ShareDir   bool          `yaml:"share_dir" for:"exec" doc:"The program runs in dir itself, whoever calls."`
 
+	ACL        *ACL             `yaml:"acl" doc:"Who may call the agent, by evidence of identity (C24). Absent: whoever the agents of its key let."`
 	Detach     AgentDetach      `yaml:"detach" default:"on" enum:"on|off" doc:"off: a call ends when its caller leaves, whatever the section detach says (G14)."`
 	Price      *Price           `yaml:"price" doc:"What a call costs the payer. Absent: nothing is known of its price."`
 	UsageCost  bool             `yaml:"usage_cost" doc:"Charge what the agent reports as usage.cost, in place of price (G26)."`
@@ -79,8 +82,6 @@ type Agent struct {
 	// APIKeyEnv or APIKeyFile; none when the agent has no key.
 	Authorization agentbus.Credential `yaml:"-"`
 
-	_ later `yaml:"isolate_sessions" doc:"A fresh A2A context for each call."`
-	_ later `yaml:"idempotent" doc:"The agent deduplicates by itself."`
 	_ later `yaml:"manifest" doc:"Agent manifest."`
 	_ later `yaml:"harness_role" doc:"Role in a harness."`
 	_ later `yaml:"sharing" doc:"What workers share."`

@@ -36,6 +36,7 @@ func (l *loader) check() {
 	l.admin()
 	l.installKey()
 	l.sealingKey()
+	l.trust()
 	l.agents()
 	l.resolver()
 	l.conversations()

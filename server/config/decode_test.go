@@ -156,7 +156,7 @@ a2a: {default_agent: "", compat: "", push: deny}
 tools: {default: []}
 escalation: on
 agents:
-  a: {kind: builtin, builtin: echo, detach: off, idempotent: true}
+  a: {kind: builtin, builtin: echo, detach: off}
   b: {kind: builtin, builtin: eliza, manifest: x}
 conversations:
   c: {participants: [{agent: a, approval: x}, {agent: b}], approval: x}
@@ -169,8 +169,8 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"resolver.domains", "a2a.compat", "tools", "escalation",
-		"agents.a.idempotent", "agents.b.manifest",
+		"resolver.domains", "tools", "escalation",
+		"agents.b.manifest",
 		"conversations.c.participants[0].approval", "conversations.c.approval",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

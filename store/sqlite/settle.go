@@ -17,10 +17,10 @@ func dropFrames(c *conn, call int64) error {
 var errFenced = refusal(agentbus.CodeLeaseLost, "this attempt of the call was ended or taken over; drop it, the attempt that follows answers")
 
 // Append stores the next bytes of the answer that an attempt streams, durably
-// (G21). CodeLeaseLost: the call is not executing under that attempt.
+// (G21). It may wait a moment for others to share a commit with: the stream goes
+// on meanwhile. CodeLeaseLost: the call is not executing under that attempt.
 func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte) error {
-	_, err := write(ctx, s, "store a part of a stream", func(c *conn) (struct{}, error) {
-		none := struct{}{}
+	return writePatiently(ctx, s, "store a part of a stream", func(c *conn) error {
 		a, executes := c.running(id, attempt)
 		if !executes {
 			_, found, err := c.first("SELECT 1 FROM calls WHERE id = ?1 AND attempts = ?2 AND state = 'executing'", id, int64(attempt))
@@ -28,15 +28,14 @@ func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte
 				err = errFenced
 			}
 			if err != nil {
-				return none, err
+				return err
 			}
 		} else if !a.streamed {
 			a.streamed = true
 			c.attempts[id] = a
 		}
-		return none, appendFrames(c, id, frames)
+		return appendFrames(c, id, frames)
 	})
-	return err
 }
 
 // appendFrames stores data behind the frames of a call.

@@ -89,6 +89,7 @@ func (s *Store) Broken() <-chan struct{} { return s.broken.signal }
 // Limits of the committer.
 const (
 	noteDelay = 10 * time.Millisecond // that notes wait for a task to be committed with
+	patience  = 5 * time.Millisecond  // that parts of streams do
 	maxQueue  = 1024                  // tasks that wait; above, writers wait for room
 	maxBatch  = 256                   // tasks in one transaction, which bounds how long the first of them waits
 	maxNotes  = 4096                  // distinct refusals and replayed calls that wait

@@ -24,6 +24,8 @@ type Store interface {
 	Books
 	Upkeep
 	RemoteTasks
+	Proofs
+	Tasks
 	InstallKey() []byte
 	Check(ctx context.Context) error
 	Close() error
@@ -107,7 +109,7 @@ type Reads interface {
 // store again. Run closes what it opened.
 func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 	t.Helper()
-	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, remoteTasks, random} {
+	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, remoteTasks, proofs, tasks, random} {
 		for _, name := range slices.Sorted(maps.Keys(promises)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
