@@ -127,8 +127,10 @@ func TestEndpoint(t *testing.T) {
 		version string
 		want    string
 	}{
-		{a2a.JSONRPC, "1.0", "http://10.0.0.7:9002/rpc"}, {a2a.JSONRPC, "1.0.1", "http://10.0.0.7:9002/rpc"},
-		{a2a.JSONRPC, "", "http://10.0.0.7:9002/rpc3"}, {a2a.JSONRPC, "9", "http://10.0.0.7:9002/rpc"},
+		{a2a.JSONRPC, "1.0", "http://10.0.0.7:9002/rpc"},
+		{a2a.JSONRPC, "1.0.1", "http://10.0.0.7:9002/rpc"},
+		{a2a.JSONRPC, "", "http://10.0.0.7:9002/rpc3"},
+		{a2a.JSONRPC, "9", "http://10.0.0.7:9002/rpc"},
 		{a2a.REST, "", "http://other.internal:9/api"},
 	} {
 		if got := a2a.Endpoint(all, c.b, c.version); got != c.want {
