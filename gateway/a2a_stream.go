@@ -39,8 +39,12 @@ func (a *answer) passEvents() {
 		s.begin()
 	}
 	next, stop := a.pieces()
+	defer a.stored() //nolint:errcheck // for a panic; otherwise it is over by then
 	err := s.pump(next)
 	stop()
+	if unstored := a.stored(); unstored != nil && !s.settled {
+		err = unstored
+	}
 	s.finish(err)
 }
 
@@ -237,6 +241,9 @@ func (s *events) settle() error {
 	x, g := s.exchange, s.gateway
 	if x.flight == nil || s.settled {
 		return nil
+	}
+	if err := s.stored(); err != nil {
+		return err
 	}
 	s.total += int64(len(s.held))
 	u := s.usage
