@@ -226,7 +226,7 @@ func (s *events) keepAlive() {
 	switch {
 	case !s.begun: // the first event takes its time: it is a stream in any case now
 		s.begin()
-		_ = s.answer.write(comment)
+		_ = s.write(comment)
 		if first := s.first; len(first) > 0 {
 			s.first = nil
 			_ = s.forward(first) // what does not reach the caller shows with the next piece
