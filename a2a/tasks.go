@@ -38,11 +38,7 @@ type wanted struct {
 }
 
 func want(ask *agentbus.Ask) *wanted {
-	a := &wanted{Kind: ask.Kind, Resume: ask.Resume}
-	if ask.Interrupt != "" {
-		a.Interrupts = []agentbus.InterruptID{ask.Interrupt}
-	}
-	return a
+	return &wanted{Kind: ask.Kind, Resume: ask.Resume, Interrupts: ask.Interrupts}
 }
 
 // request returns the request that the work is done for.
@@ -131,6 +127,9 @@ func (f *Face) room() error {
 	}
 	return nil
 }
+
+// full reports whether no task more can be executed now.
+func (f *Face) full() bool { return f.room() != nil }
 
 // snapshot returns the task as it is now, and how much was told of it. What it
 // returns is not changed any more.

@@ -27,11 +27,17 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 		defer close(ended)
 		tick := time.NewTicker(min(max(s.cfg.Retention.Replies/10, 100*time.Millisecond), 10*time.Minute))
 		defer tick.Stop()
+		late := time.NewTicker(expireEvery)
+		defer late.Stop()
+		s.sweep(ctx)
+		s.releaseDead(ctx)
 		for ctx.Err() == nil {
-			s.sweep(ctx)
-			s.releaseDead(ctx)
+			s.expire(ctx)
 			select {
 			case <-tick.C:
+				s.sweep(ctx)
+				s.releaseDead(ctx)
+			case <-late.C:
 			case <-ctx.Done():
 			}
 		}
@@ -53,7 +59,7 @@ func (s *Server) sweepBy(ctx context.Context, what string, before time.Time, swe
 	for ctx.Err() == nil {
 		n, err := sweep(ctx, before, sweepBatch)
 		if err != nil && ctx.Err() == nil {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "cannot sweep "+what, slog.Any("error", err))
+			s.log.LogAttrs(ctx, slog.LevelWarn, "cannot sweep", slog.String("what", what), slog.Any("error", err))
 		}
 		if err != nil || n == 0 {
 			return
