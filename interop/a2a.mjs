@@ -30,7 +30,7 @@ class Executor {
   stopped = new Set();
 
   async execute(request, bus) {
-    this.asked.push({ text: words(request.userMessage), message: request.userMessage, task: request.taskId });
+    this.asked.push({ text: words(request.userMessage), message: request.userMessage, task: request.taskId, context: request.contextId });
     const { taskId, contextId, task } = request;
     const at = { taskId, contextId, metadata: undefined };
     const status = (state, text) => AgentEvent.statusUpdate({
@@ -91,15 +91,16 @@ export const card = (base, more = {}) => ({
   signatures: [{ protected: "e30", signature: "AAAA", header: undefined }], ...more,
 });
 
-// peer starts an agent on the SDK, with both bindings. It keeps the heads of the
+// peer starts an agent on the SDK, whose card names these bindings. It keeps the heads of the
 // requests that its bindings got.
-export async function peer(t) {
+export async function peer(t, named = bindings) {
   t.mock.method(console, "error", () => {}); // the SDK tells it of each refusal
   const app = express();
   const base = await serve(t, app);
   const executor = new Executor();
   const heads = [];
   const own = card(base);
+  own.supportedInterfaces = own.supportedInterfaces.filter((i) => named.includes(i.protocolBinding));
   const requestHandler = new DefaultRequestHandler(own, new InMemoryTaskStore(), executor, undefined, undefined, undefined, async () => ({ ...own, name: "peer, extended" }));
   const userBuilder = UserBuilder.noAuthentication;
   app.use(cardPath, agentCardHandler({ agentCardProvider: requestHandler }));
