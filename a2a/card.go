@@ -18,6 +18,9 @@ import (
 // MaxCard is the largest card that is read, in bytes.
 const MaxCard = 256 << 10
 
+// maxHosts is how many hosts a card may name as its own.
+const maxHosts = 64
+
 // CardPath is where a card stands below an agent's base.
 const CardPath = "/.well-known/agent-card.json"
 
@@ -70,17 +73,17 @@ func bindingOf(name string) Binding {
 
 // Endpoint returns the URL of a binding that a card names for a version: that of
 // the version, else the first one of the binding; "" when there is none.
-func Endpoint(all []Interface, b Binding, version string) (url string) {
+func Endpoint(all []Interface, b Binding, version string) (found string) {
 	for _, i := range all {
 		switch {
 		case i.Binding != b:
 		case minor(i.Version) == minor(cmp.Or(version, "0.3")):
 			return i.URL
-		case url == "":
-			url = i.URL
+		case found == "":
+			found = i.URL
 		}
 	}
-	return url
+	return found
 }
 
 // A CardEdit says what becomes of an agent's card behind the bus (A10).
@@ -102,7 +105,14 @@ func RewriteCard(card []byte, e CardEdit) ([]byte, error) {
 	if err := d.Decode(&c); err != nil || c == nil {
 		return nil, errors.Join(errors.New("the card is no JSON object"), err)
 	}
+	_, listed := c["supportedInterfaces"].([]any)
+	if _, named := c["url"].(string); !listed && !named {
+		return nil, errors.New("the card names no endpoint")
+	}
 	hosts := e.hosts(card)
+	if len(hosts) > maxHosts {
+		return nil, errors.New("the card names too many hosts")
+	}
 	e.interfaces(c)
 	e.older(c)
 	delete(c, "signatures")
@@ -188,7 +198,7 @@ func (e *CardEdit) older(c map[string]any) {
 	}
 	name, _ := c["preferredTransport"].(string)
 	preferred := bindingOf(cmp.Or(name, string(JSONRPC)))
-	seen := map[Binding]bool{}
+	seen := make(map[Binding]bool, 2)
 	if preferred != "" {
 		seen[preferred] = true
 	}
@@ -221,7 +231,8 @@ func secure(c map[string]any) {
 	if _, v1 := c["supportedInterfaces"]; v1 {
 		delete(c, "security")
 		c["securitySchemes"] = map[string]any{"bearer": map[string]any{"httpAuthSecurityScheme": map[string]any{"scheme": "Bearer"}}}
-		c["securityRequirements"] = []any{map[string]any{"schemes": map[string]any{"bearer": map[string]any{"list": []any{}}}}}
+		// The scopes are a plain list: the SDK for Go reads nothing else, others read both.
+		c["securityRequirements"] = []any{map[string]any{"schemes": map[string]any{"bearer": []any{}}}}
 	} else {
 		delete(c, "securityRequirements")
 		c["securitySchemes"] = map[string]any{"bearer": map[string]any{"type": "http", "scheme": "Bearer"}}
@@ -292,10 +303,10 @@ func replaceHost(text, host, own string) string {
 		}
 		i += from
 		end := i + len(host)
-		url := strings.HasSuffix(lower[:i], "://") || strings.HasSuffix(lower[:i], "@")
+		linked := strings.HasSuffix(lower[:i], "://") || strings.HasSuffix(lower[:i], "@")
 		word := i > 0 && hostByte(lower[i-1]) || end < len(lower) && hostByte(lower[end])
 		out.WriteString(text[from:i])
-		if from = end; (url || strings.ContainsAny(host, ".:")) && !word {
+		if from = end; (linked || strings.ContainsAny(host, ".:")) && !word {
 			out.WriteString(own)
 		} else {
 			out.WriteString(text[i:end])
@@ -327,7 +338,7 @@ func WriteCard(w http.ResponseWriter, r *http.Request, card []byte, private bool
 		return http.StatusNotModified
 	}
 	h.Set("Content-Type", "application/json")
-	_, _ = w.Write(card) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
+	_, _ = w.Write(card) // a caller that has left cannot be told
 	return http.StatusOK
 }
 

@@ -28,18 +28,24 @@ type answer struct {
 	ctx      context.Context //nolint:containedctx // of the upstream call; it lives as long as the answer
 	cancel   context.CancelCauseFunc
 	resp     *http.Response
-	callerUp bool // the caller has gone: what is left is for the ledger
-	try      try  // what brought it
-	broke    bool // the agent did not bring it to an end
-	over     bool // the try is ended
+	callerUp bool           // the caller has gone: what is left is for the ledger
+	try      try            // what brought it
+	broke    bool           // the agent did not bring it to an end
+	over     bool           // the try is ended
+	little   [512]byte      // what is read into while nothing is there
+	learning sync.WaitGroup // tasks that are being remembered
 
 	// Of a stream that is a call:
 	total     int64     // bytes passed on
 	pending   []byte    // those of them that are not stored yet
 	heldSince time.Time // when the first of these came
-	appended  bool      // some are stored
+	storing   []byte    // those that are being stored; room for the next ones when stores is nil
+	stores    chan error
+	appended  bool // some are stored, or being stored
 }
 
+// buffers are for what has come. A stream that waits for its agent, as most do
+// most of the time, holds none.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 6<<10); return &b }}
 
 // pass settles or voids the call and passes the answer on.
@@ -57,6 +63,8 @@ func (a *answer) pass() {
 			Code: agentbus.CodeAgentRedirected, Message: "agent " + x.target.Name + " answered with a redirect, which is never followed",
 			Explain: &agentbus.Explain{Rule: "P23", Observed: a.resp.StatusCode, Next: "configure the agent under the address it redirects to"},
 		})
+	case x.envelope != nil:
+		a.passA2A(sse)
 	case x.flight == nil:
 		a.stream(func(b []byte) error { return a.write(b) })
 	case sse && a.resp.StatusCode == http.StatusOK && (x.peek.stream || x.dialect == dialectOther):
@@ -88,15 +96,19 @@ func (a *answer) stream(pass func([]byte) error) {
 func (a *answer) read(use func([]byte) error) error {
 	idle := time.AfterFunc(a.gateway.cfg.IdleTimeout, func() { a.cancel(errIdle) })
 	defer idle.Stop()
-	buf, _ := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
+	var buf *[]byte
+	defer func() {
+		if buf != nil {
+			buffers.Put(buf)
+		}
+	}()
 	for {
 		since := time.Now()
-		n, err := a.resp.Body.Read(*buf)
+		got, err := a.next(&buf)
 		a.exchange.waited(since)
-		if n > 0 {
+		if len(got) > 0 {
 			idle.Reset(a.gateway.cfg.IdleTimeout)
-			if err := use((*buf)[:n]); err != nil {
+			if err := use(got); err != nil {
 				return err
 			}
 		}
@@ -110,6 +122,41 @@ func (a *answer) read(use func([]byte) error) error {
 			return transportError(a.ctx, err)
 		}
 	}
+}
+
+// next waits for the next piece of the body, and returns it with what came with
+// it. buf is the shared buffer that it is in, if it is; the next wait gives that
+// back.
+func (a *answer) next(buf **[]byte) ([]byte, error) {
+	if *buf != nil {
+		buffers.Put(*buf)
+		*buf = nil
+	}
+	n := 0
+	if a.here() >= 0 {
+		var err error
+		n, err = a.resp.Body.Read(a.little[:])
+		if n < len(a.little) || err != nil || a.here() < aChunk {
+			return a.little[:n], err
+		}
+	}
+	*buf, _ = buffers.Get().(*[]byte)
+	copy(**buf, a.little[:n])
+	more, err := a.resp.Body.Read((**buf)[n:])
+	return (**buf)[:n+more], err
+}
+
+// aChunk is more than what stands between two chunks of a body: behind so much,
+// there is more of the body to be had without a wait.
+const aChunk = 32
+
+// here returns how many bytes of the answer have come and were not read; below
+// 0: its body does not say.
+func (a *answer) here() int {
+	if b, ok := a.resp.Body.(interface{ Buffered() int }); ok {
+		return b.Buffered()
+	}
+	return -1
 }
 
 // landed ends the try that brought the answer, once: the agent has nothing more
@@ -145,9 +192,10 @@ func (a *answer) kept() http.Header {
 		}
 	}
 	delete(h, "X-Request-Id")
-	if a.exchange.flight != nil {
+	if a.exchange.flight != nil || a.exchange.envelope != nil {
 		delete(h, "Set-Cookie") // an answer that may be given again sets no session
-	} else if n := a.resp.ContentLength; n >= 0 {
+	}
+	if n := a.resp.ContentLength; n >= 0 && a.exchange.flight == nil {
 		h["Content-Length"] = []string{strconv.FormatInt(n, 10)}
 	}
 	return h
@@ -236,6 +284,7 @@ func (a *answer) passWhole(sse bool) {
 		g.fail(a.w, a.r, x, err)
 		return
 	}
+	a.learning.Wait()
 	x.flight.head(status, kept)
 	x.flight.publish(body, g.cfg.MaxReply)
 	own := maps.Clone(kept) // duplicates are reading kept by now
@@ -306,12 +355,24 @@ func (a *answer) passLarge(begun []byte, sse bool) {
 // notFinal says why an answer does not settle its call, or nil.
 func (a *answer) notFinal(status int, body []byte) error {
 	switch {
-	case !isFinal(status):
+	case !isFinal(status), asks(status, body):
 		return laterError(status, body)
+	case a.exchange.envelope != nil:
+		return laterFault(a.exchange.envelope.told.Err)
 	case status < http.StatusMultipleChoices && a.exchange.dialect != dialectOther && (isErrorBody(body) || gjson.GetBytes(body, "status").Str == "failed"):
 		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: status, Message: "the agent answered with an error under status 200"}
 	}
 	return nil
+}
+
+// asks reports whether an answer says that the agent waits to be told something
+// (A38): the same turn is asked again once somebody has, and executes then.
+func asks(status int, body []byte) bool {
+	if status != http.StatusPaymentRequired && status != http.StatusUnprocessableEntity {
+		return false
+	}
+	code := agentbus.Code(gjson.GetBytes(body, "error.code").Str)
+	return code == agentbus.CodePaymentRequired || code == agentbus.CodeInputRequired
 }
 
 // laterError tells an answer that says "later" for the record: with the code and
@@ -332,7 +393,7 @@ func laterError(status int, body []byte) error {
 func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool) error {
 	x := a.exchange
 	cost, unbilled := agentbus.Micros(0), agentbus.Micros(0)
-	if reply.Status < http.StatusBadRequest {
+	if reply.Status < http.StatusBadRequest && !x.toldError() {
 		cost, unbilled = charge(x.want.Hold, x.target.cost(u))
 	}
 	if unbilled > 0 {

@@ -113,6 +113,19 @@ func TestPrefixRoute(t *testing.T) {
 	}
 }
 
+// TestOneSpelling: G1, a route of the bus is what it is called, and no other way
+// to write it.
+func TestOneSpelling(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, nil, newAgent(t, "critic", nil))
+	for _, path := range []string{"/v1/chat%2Fcompletions", "/v1/chat/completions/", "/V1/chat/completions"} {
+		refused(t, path, b.send(http.MethodPost, path, ask("critic"), asAlice), http.StatusNotFound, agentbus.CodeAgentNotFound)
+	}
+	if got := b.send(http.MethodPost, chatRoute+"?a=b", ask("critic"), asAlice); got.status != http.StatusOK {
+		t.Errorf("with a query: %v", got)
+	}
+}
+
 // TestOtherMethods: G20, only POST is a call; the same PUT twice is done twice,
 // and each is recorded as passed.
 func TestOtherMethods(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/internal/faults"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // recover makes a panic cost one call and not the process. The caller reads an
@@ -125,8 +126,10 @@ func (g *Gateway) limits(next http.Handler) http.Handler {
 }
 
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	rc := http.NewResponseController(w)
-	timed := rc.SetReadDeadline(time.Now().Add(g.cfg.BodyTimeout)) == nil // an in-memory caller has none
+	timed, rc := false, http.NewResponseController(w)
+	if !httpx.Arrived(r) {
+		timed = rc.SetReadDeadline(time.Now().Add(g.cfg.BodyTimeout)) == nil // an in-memory caller has none
+	}
 	// Room for the last, empty read too; but a length that is only claimed takes no more than this.
 	body := make([]byte, 0, min(max(r.ContentLength, 0), 64<<10)+512)
 	for {
@@ -183,7 +186,8 @@ func (g *Gateway) lineage(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x, h := exchangeOf(r), r.Header
 		if e := x.envelope; e != nil {
-			if e.peek(x.body); e.fault == nil {
+			e.peek(x.body)
+			if x.body = e.readMention(x.body); e.fault == nil {
 				h = a2a.MergeLineage(h, &e.call, x.body)
 			}
 		}
@@ -197,6 +201,9 @@ func (g *Gateway) lineage(next http.Handler) http.Handler {
 		}
 		if x.inProcess != nil {
 			l.Chain = x.inProcess.Chain
+		}
+		if e := x.envelope; e != nil && e.mention.Chain != nil {
+			l.Chain = e.mention.Chain
 		}
 		x.lineage, x.named, x.minted = l, l.Run != "", l.Turn == ""
 		g.place(x, l.TraceParent, l.TraceState)

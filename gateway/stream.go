@@ -26,10 +26,11 @@ func (a *answer) passStream() {
 	kept := a.kept()
 	x.flight.head(http.StatusOK, kept)
 	a.head(http.StatusOK, kept)
-	if here, ok := a.resp.Body.(interface{ Buffered() int }); !ok || here.Buffered() == 0 {
+	if a.here() <= 0 {
 		_ = a.write(nil) // the head as soon as it is known, unless events came with it; it never fails for a call
 	}
 	t := tap{dialect: x.dialect, redact: x.redact}
+	defer a.stored() //nolint:errcheck // for a panic; otherwise it is over by then
 	held, err := a.readStream(&t)
 	if err == nil {
 		if err = t.close(); err != nil && a.ctx.Err() != nil {
@@ -38,6 +39,9 @@ func (a *answer) passStream() {
 	}
 	if t.ended {
 		a.drain()
+	}
+	if unstored := a.stored(); err == nil {
+		err = unstored
 	}
 	if err == nil {
 		a.total += int64(len(held))
@@ -110,14 +114,34 @@ func (a *answer) take(b []byte) error {
 	if len(a.pending) == 0 || len(a.pending) < batchBytes && time.Since(a.heldSince) < batchTime {
 		return nil
 	}
-	x := a.exchange
-	faults.At(faults.AppendBefore)
-	if err := a.gateway.cfg.Ledger.Append(context.WithoutCancel(a.r.Context()), x.record.ID, x.attempt, a.pending); err != nil {
+	return a.store()
+}
+
+// store stores the pending bytes beside the stream, which goes on meanwhile. It
+// waits for those before and fails when they could not be stored.
+func (a *answer) store() error {
+	if err := a.stored(); err != nil {
 		return err
 	}
-	faults.At(faults.AppendAfter)
-	a.pending, a.appended = a.pending[:0], true
+	x, batch, done := a.exchange, a.pending, make(chan error, 1)
+	a.pending, a.storing, a.stores, a.appended = a.storing[:0], batch, done, true
+	go func() { // stored waits for it
+		faults.At(faults.AppendBefore)
+		err := a.gateway.cfg.Ledger.Append(context.WithoutCancel(a.r.Context()), x.record.ID, x.attempt, batch)
+		faults.At(faults.AppendAfter)
+		done <- err
+	}()
 	return nil
+}
+
+// stored waits until what store began is over.
+func (a *answer) stored() error {
+	if a.stores == nil {
+		return nil
+	}
+	err := <-a.stores
+	a.stores = nil
+	return err
 }
 
 // cutStream ends a stream that failed: an error event says why, and the

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -47,10 +48,13 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 		Header: headers(a.Headers), Secrets: secrets(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
 		Affinity: a.Affinity == config.AffinityConversation, Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
 		Concurrency: a.Concurrency, Queue: a.Queue, QueueTimeout: a.QueueTimeout,
-		Kagent: a.Kagent, RefuseUnknown: a.OnCrash == config.CrashRefuse,
+		Kagent: a.Kagent, ACL: acl(a.ACL), RefuseUnknown: a.OnCrash == config.CrashRefuse,
 	}
 	if a.Price != nil {
 		t.Price, t.Priced = agentbus.Price(*a.Price), true
+	}
+	if a.Kind == config.KindA2A {
+		return t, errors.Join(s.a2aAgent(t, a), reach(t, a))
 	}
 	if a.Kind == config.KindOpenAI {
 		t.Cue = true
@@ -60,7 +64,7 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := openai.Handler(openai.HandlerConfig{Backend: agentbus.Wrap(b, told), Log: s.log, MaxBody: int64(s.cfg.Limits.MaxBody)})
+	h := openai.Handler(openai.HandlerConfig{Backend: agentbus.Wrap(b, told, called), Log: s.log, MaxBody: int64(s.cfg.Limits.MaxBody)})
 	t.Local, t.Transport = true, httpx.Memory(h)
 	t.URL, err = url.Parse(memoryURL)
 	return t, err
@@ -99,7 +103,7 @@ func (s *wiring) local(name string, a config.Agent) (agentbus.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared)})
+	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared), Secret: s.store.InstallKey()})
 }
 
 func headers(configured map[string]agentbus.Credential) http.Header {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
@@ -18,13 +19,19 @@ type Store interface {
 	conversation.Runs
 	gateway.Ledger
 	gateway.Recorder
+	gateway.RemoteTasks
 	identity.Keys
 	Reader
 	KeyRing
 	Stops
 	Waiting
+	Interrupts
 	Books
 	Keeper
+	identity.Proofs
+	gateway.HopKeeper
+	a2a.Tasks
+	a2a.Sessions
 
 	InstallKey() []byte          // 32 random bytes made with the store (P19)
 	Check(context.Context) error // whether it can be written
@@ -61,6 +68,19 @@ type Waiting interface {
 	Sealed(ctx context.Context, id agentbus.ExecutionID) (sealed []byte, found bool, err error)
 }
 
+// Interrupts are what runs wait for (R22).
+type Interrupts interface {
+	// Interrupts returns interrupts in the order in which they were raised.
+	Interrupts(ctx context.Context, q agentbus.InterruptQuery) ([]agentbus.Interrupt, error)
+	// Resolve decides an interrupt, once, and lets its run go on with whoever
+	// claims it next. CodeNotFound: there is none. CodeRunConflict: it is decided
+	// already, or its time was up.
+	Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) (agentbus.Interrupt, error)
+	// ExpireInterrupts decides those whose time is up, at most limit of them, and
+	// returns how many.
+	ExpireInterrupts(ctx context.Context, at time.Time, limit int) (n int, err error)
+}
+
 // Books tell what calls came to (G26, G27, G28).
 type Books interface {
 	// Entries returns a payer's entries after seq, in order, at most limit.
@@ -79,6 +99,9 @@ type Keeper interface {
 	Sweep(ctx context.Context, before time.Time, limit int) (n int, err error)
 	// ReleaseDead gives back what calls of dead processes hold (G24, G27).
 	ReleaseDead(ctx context.Context, alive func(owner string) bool) (n int, err error)
+	// ForgetRemoteTasks removes tasks of A2A agents that were not seen since
+	// before, at most limit at once; 0: there are none left (A12).
+	ForgetRemoteTasks(ctx context.Context, before time.Time, limit int) (n int, err error)
 	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
 	Broken() <-chan struct{} // closed once nothing is written any more (I2)
 }

@@ -27,11 +27,17 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 		defer close(ended)
 		tick := time.NewTicker(min(max(s.cfg.Retention.Replies/10, 100*time.Millisecond), 10*time.Minute))
 		defer tick.Stop()
+		late := time.NewTicker(expireEvery)
+		defer late.Stop()
+		s.sweep(ctx)
+		s.releaseDead(ctx)
 		for ctx.Err() == nil {
-			s.sweep(ctx)
-			s.releaseDead(ctx)
+			s.expire(ctx)
 			select {
 			case <-tick.C:
+				s.sweep(ctx)
+				s.releaseDead(ctx)
+			case <-late.C:
 			case <-ctx.Done():
 			}
 		}
@@ -43,13 +49,17 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 }
 
 // sweep removes the stored answers that are older than the configuration keeps
-// them (G25).
+// them (G25), and the tasks of A2A agents that nobody asked for in a week (A12).
 func (s *Server) sweep(ctx context.Context) {
-	before := time.Now().Add(-s.now().cfg.Retention.Replies)
+	s.sweepBy(ctx, "old answers", time.Now().Add(-s.now().cfg.Retention.Replies), s.store.Sweep)
+	s.sweepBy(ctx, "old tasks", time.Now().Add(-agentbus.RemoteTaskAge), s.store.ForgetRemoteTasks)
+}
+
+func (s *Server) sweepBy(ctx context.Context, what string, before time.Time, sweep func(context.Context, time.Time, int) (int, error)) {
 	for ctx.Err() == nil {
-		n, err := s.store.Sweep(ctx, before, sweepBatch)
+		n, err := sweep(ctx, before, sweepBatch)
 		if err != nil && ctx.Err() == nil {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "cannot sweep old answers", slog.Any("error", err))
+			s.log.LogAttrs(ctx, slog.LevelWarn, "cannot sweep", slog.String("what", what), slog.Any("error", err))
 		}
 		if err != nil || n == 0 {
 			return

@@ -40,7 +40,7 @@ type Direct struct {
 }
 
 const (
-	directRead      = 8 << 10  // what one read of an answer takes
+	directRead      = 6 << 10  // what one read of an answer takes
 	maxDirectBody   = 16 << 10 // fits the buffers of any socket
 	maxDirectHeader = 1 << 20  // bytes of an answer's head
 )
@@ -292,7 +292,7 @@ func (c *directConn) send(r *http.Request) (tried bool, err error) {
 	if err := r.Write(b); err != nil {
 		return false, errors.Join(ErrUnsent, err)
 	}
-	n, err := c.Conn.Write(b.Bytes())
+	n, err := c.Write(b.Bytes())
 	if err != nil && n == 0 {
 		err = errors.Join(ErrUnsent, err)
 	}

@@ -65,6 +65,15 @@ func (s Strict) Handler(h http.Handler) http.Handler {
 	})
 }
 
+// Arrived reports whether the body of r has come whole, as most have with their
+// head, so that to read it does not wait. It knows so of requests that came
+// through a [Strict]; the others have not. It is for the Handler that serves r,
+// before it has read the body to its end.
+func Arrived(r *http.Request) bool {
+	c, ok := r.Context().Value(strictKey{}).(*strictConn)
+	return ok && c.body == 0 && c.chunks == nil && !c.blind
+}
+
 type strictListener struct {
 	net.Listener
 	maxHeader int

@@ -114,3 +114,47 @@ func TestStrict(t *testing.T) {
 		}
 	}
 }
+
+// G3: a body that has come whole needs no patience, one that is under way does.
+func TestArrived(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict, arrived := httpx.Strict{MaxHeader: 8 << 10}, make(chan bool, 1)
+	srv := &http.Server{ConnContext: strict.ConnContext, Handler: strict.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- httpx.Arrived(r)
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(strict.Listen(l)) }()
+	t.Cleanup(func() { _ = srv.Close(); <-done })
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	const head = "POST / HTTP/1.1\r\nHost: a\r\n"
+	for _, sent := range []struct {
+		now, later string
+		want       []bool // of each request
+	}{
+		{"Content-Length: 4\r\n\r\nping", "", []bool{true}},
+		{"Content-Length: 4\r\n\r\npi", "ng", []bool{false}},
+		{"Content-Length: 4\r\n\r\nping" + head + "Content-Length: 4\r\n\r\np", "ing", []bool{false, false}}, // it takes one for the other
+		{"Transfer-Encoding: chunked\r\n\r\n4\r\nping\r\n", "0\r\n\r\n", []bool{false}},
+		{"Content-Length: 0\r\n\r\n", "", []bool{true}},
+	} {
+		_, _ = io.WriteString(c, head+sent.now)
+		for i, want := range sent.want {
+			if got := <-arrived; got != want {
+				t.Errorf("%q, request %d: %t, want %t", sent.now, i, got, want)
+			}
+		}
+		_, _ = io.WriteString(c, sent.later)
+	}
+	if httpx.Arrived(&http.Request{}) {
+		t.Error("a request of another server has arrived")
+	}
+}

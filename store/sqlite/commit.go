@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -14,9 +15,10 @@ import (
 // A task is one caller's write. The committer runs it inside a transaction, and
 // may run it again in another one after a roll-back.
 type task struct {
-	run  func(*conn) error
-	err  error         // valid once done is closed
-	done chan struct{} // closed after COMMIT, or when the task failed
+	run     func(*conn) error
+	patient bool          // it may wait for others to share its commit with
+	err     error         // valid once done is closed
+	done    chan struct{} // closed after COMMIT, or when the task failed
 }
 
 // write hands f to the committer and waits until what f wrote is durable. f
@@ -24,8 +26,13 @@ type task struct {
 // *agentbus.Error it returns is its verdict and reaches the caller with f's
 // result; what f wrote before is undone.
 func write[T any](ctx context.Context, s *Store, what string, f func(*conn) (T, error)) (T, error) {
+	return writeWith(ctx, s, what, false, f)
+}
+
+// writeWith is write; where nobody waits for it at once, it may be patient.
+func writeWith[T any](ctx context.Context, s *Store, what string, patient bool, f func(*conn) (T, error)) (T, error) {
 	var result, none T
-	t := &task{done: make(chan struct{}), run: func(c *conn) error {
+	t := &task{patient: patient, done: make(chan struct{}), run: func(c *conn) error {
 		var err error
 		result, err = f(c)
 		return err
@@ -75,12 +82,14 @@ func (s *Store) commit(ctx context.Context) {
 		batch = batch[:0]
 		select {
 		case t, ok := <-s.queue:
-			open = ok
-			if ok {
-				batch = s.drain(append(batch, t))
+			if open = ok; !ok {
+				break
+			}
+			if batch = s.drain(append(batch, t)); allPatient(batch) {
+				batch, open = s.linger(batch, patience)
 			}
 		case <-s.notes.bell:
-			batch, open = s.linger(batch)
+			batch, open = s.linger(batch, noteDelay)
 		}
 		noted := s.notes.take() // after the tasks: everything noted before one of them entered is committed with it
 		if noted != nil {
@@ -99,20 +108,30 @@ func (s *Store) commit(ctx context.Context) {
 	}
 }
 
-// linger waits for a task that the notes can share a commit with. Nobody waits
-// for notes, and a storm of refusals must not become a storm of commits.
-func (s *Store) linger(batch []*task) (_ []*task, open bool) {
-	patience := time.NewTimer(noteDelay)
-	defer patience.Stop()
-	select {
-	case t, ok := <-s.queue:
-		if !ok {
-			return batch, false
+// linger waits for a task that batch and the notes can share a commit with, for
+// so long at most. Nobody waits for notes, and little for patient tasks; a storm
+// of refusals, or a hundred streams, must not become as many commits.
+func (s *Store) linger(batch []*task, most time.Duration) (_ []*task, open bool) {
+	over := time.NewTimer(most)
+	defer over.Stop()
+	for {
+		select {
+		case t, ok := <-s.queue:
+			if !ok {
+				return batch, false
+			}
+			if batch = append(batch, t); !t.patient || len(batch) >= maxBatch {
+				return s.drain(batch), true
+			}
+		case <-over.C:
+			return s.drain(batch), true
 		}
-		return s.drain(append(batch, t)), true
-	case <-patience.C:
-		return s.drain(batch), true
 	}
+}
+
+// allPatient reports whether none of the tasks is waited for at once.
+func allPatient(tasks []*task) bool {
+	return !slices.ContainsFunc(tasks, func(t *task) bool { return !t.patient })
 }
 
 // drain adds the tasks that wait to batch. It lets others run once before, so

@@ -38,7 +38,7 @@ func (s *Store) open(ctx context.Context, path string, wall func() time.Time) er
 	if err != nil {
 		return err
 	}
-	// 32 MiB of cache hold the index pages of some 500,000 calls; folding the log
+	// 8 MiB of cache hold the index pages of some 100,000 calls; folding the log
 	// into the file every 16 MiB writes a page once that changed often.
 	dsn := (&url.URL{Scheme: "file", Path: filepath.ToSlash(path)}).String() +
 		"?mode=rw&_error_rc=1&_dqs=0&_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=cache_size(-8192)" +

@@ -17,9 +17,10 @@ func dropFrames(c *conn, call int64) error {
 var errFenced = refusal(agentbus.CodeLeaseLost, "this attempt of the call was ended or taken over; drop it, the attempt that follows answers")
 
 // Append stores the next bytes of the answer that an attempt streams, durably
-// (G21). CodeLeaseLost: the call is not executing under that attempt.
+// (G21). It may wait a moment for others to share a commit with: the stream goes
+// on meanwhile. CodeLeaseLost: the call is not executing under that attempt.
 func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte) error {
-	_, err := write(ctx, s, "store a part of a stream", func(c *conn) (struct{}, error) {
+	_, err := writeWith(ctx, s, "store a part of a stream", len(frames) < largePart, func(c *conn) (struct{}, error) {
 		none := struct{}{}
 		a, executes := c.running(id, attempt)
 		if !executes {
@@ -38,6 +39,10 @@ func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte
 	})
 	return err
 }
+
+// largePart is from what length on a part of a stream fills a commit of its own.
+// The next one of a stream that is so fast is there already.
+const largePart = 4 << 10
 
 // appendFrames stores data behind the frames of a call.
 func appendFrames(c *conn, call int64, data []byte) error {

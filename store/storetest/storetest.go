@@ -18,11 +18,15 @@ import (
 type Store interface {
 	Journal
 	Runs
+	Interrupts
 	Ledger
 	Keys
 	Reads
 	Books
 	Upkeep
+	RemoteTasks
+	Proofs
+	Tasks
 	InstallKey() []byte
 	Check(ctx context.Context) error
 	Close() error
@@ -40,6 +44,14 @@ type Runs interface {
 	Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error)
 	Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) (agentbus.Lease, error)
 	Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error
+	Interrupt(ctx context.Context, id agentbus.InterruptID) (i agentbus.Interrupt, found bool, err error)
+}
+
+// Interrupts are what runs wait for (R22).
+type Interrupts interface {
+	Interrupts(ctx context.Context, q agentbus.InterruptQuery) ([]agentbus.Interrupt, error)
+	Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) (agentbus.Interrupt, error)
+	ExpireInterrupts(ctx context.Context, at time.Time, limit int) (n int, err error)
 }
 
 // Ledger is what a gateway reserves, settles and records calls in (G20).
@@ -73,6 +85,14 @@ type Upkeep interface {
 	Broken() <-chan struct{}
 }
 
+// RemoteTasks are the tasks of A2A agents (A12).
+type RemoteTasks interface {
+	RemoteTask(ctx context.Context, agent, id string) (t agentbus.RemoteTask, found bool, err error)
+	RemoteContext(ctx context.Context, agent string, payer agentbus.Payer, id string) (t agentbus.RemoteTask, found bool, err error)
+	SeeRemoteTask(ctx context.Context, t agentbus.RemoteTask) error
+	ForgetRemoteTasks(ctx context.Context, before time.Time, limit int) (n int, err error)
+}
+
 // Keys keeps the API keys (G4).
 type Keys interface {
 	CreateKey(ctx context.Context, k agentbus.APIKey) error
@@ -98,7 +118,7 @@ type Reads interface {
 // store again. Run closes what it opened.
 func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 	t.Helper()
-	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, random} {
+	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, interrupts, remoteTasks, proofs, tasks, random} {
 		for _, name := range slices.Sorted(maps.Keys(promises)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
