@@ -25,7 +25,7 @@ const maxIndex = 1<<28 - 1
 //
 //   - A turn is new, or known with the same digest and not done: it is stored as
 //     pending under its Epoch and returned with the Attempts, Cost and Began it
-//     had; perform it.
+//     had, and, if it was waiting, the Error with what it asks; perform it.
 //   - It is done: it is returned as stored; do not perform it.
 //   - Its index or turn id is taken by another request: CodeTurnMismatch.
 //   - Its Epoch is not that of the execution's lease: CodeLeaseLost (R17).
@@ -104,13 +104,17 @@ func (p *journalPage) intend(d *desk, t agentbus.Turn) (agentbus.Turn, error) {
 		return known.Turn, nil
 	}
 	known.State, known.Epoch, known.changed = agentbus.TurnPending, t.Epoch, true
-	known.Reply, known.Error, known.Ended = agentbus.Reply{}, nil, time.Time{}
+	known.Reply, known.Ended = agentbus.Reply{}, time.Time{}
+	if known.Error != nil && (known.Error.Ask == nil || len(known.Error.Ask.Interrupts) == 0) {
+		known.Error = nil
+	}
 	return known.Turn, nil
 }
 
 // Finish stores the result of done, whose State is done or failed, the intent
 // of next, which may be nil, and events, all in one transaction (R14). Once it
-// returned, none of them is ever lost or done again (I2). CodeLeaseLost: done
+// returned, none of them is ever lost or done again (I2). The interrupts in
+// done.Withdraw are withdrawn with it. CodeLeaseLost: done
 // is not pending under done.Epoch, or the lease has moved on (R17).
 // CodeTurnMismatch: next is known with another request. On an error nothing is
 // stored.
@@ -139,12 +143,9 @@ func (p *journalPage) finish(done, next *agentbus.Turn, events []agentbus.Event)
 	if err != nil {
 		return err
 	}
-	t := p.change(d, done.Index)
-	if t == nil || t.ID != done.ID || t.State != agentbus.TurnPending || t.Epoch != done.Epoch {
-		return errLeaseLost
+	if err := p.end(d, done); err != nil {
+		return err
 	}
-	t.State, t.Reply, t.Cost, t.Attempts, t.Error = done.State, done.Reply, done.Cost, done.Attempts, done.Error
-	t.Ended, t.changed = stored(done.Ended), true
 	if next != nil {
 		if next.Execution != done.Execution || next.Epoch != done.Epoch {
 			return errLeaseLost
@@ -154,6 +155,18 @@ func (p *journalPage) finish(done, next *agentbus.Turn, events []agentbus.Event)
 		}
 	}
 	d.append(events)
+	return nil
+}
+
+// end puts the result of a turn at a desk.
+func (p *journalPage) end(d *desk, done *agentbus.Turn) error {
+	t := p.change(d, done.Index)
+	if t == nil || t.ID != done.ID || t.State != agentbus.TurnPending || t.Epoch != done.Epoch {
+		return errLeaseLost
+	}
+	t.State, t.Reply, t.Cost, t.Attempts, t.Error = done.State, done.Reply, done.Cost, done.Attempts, done.Error
+	t.Ended, t.changed = stored(done.Ended), true
+	p.withdraw(done.Withdraw, done.Ended)
 	return nil
 }
 

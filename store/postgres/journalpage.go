@@ -43,19 +43,26 @@ type heldEvent struct {
 
 // A journalPage is a part of the journal under the locks of its executions.
 type journalPage struct {
-	wantsTurns map[agentbus.ExecutionID]map[int]bool
+	wantsTurns      map[agentbus.ExecutionID]map[int]bool
+	wantsInterrupts map[agentbus.InterruptID]bool // whether they were resolved
+	raising         bool                          // interrupts may be raised
 
 	desks   map[agentbus.ExecutionID]*desk
 	numbers map[int64]*desk
 	stopped map[agentbus.RunID]bool
 	now     time.Time // by the server's clock
 	undo    []func()  // of the task that runs
+
+	resolved  map[agentbus.InterruptID]bool
+	waiting   int64 // interrupts; known where some may be raised
+	raises    []raise
+	withdrawn []withdrawal
 }
 
 func newJournalPage() *journalPage {
 	return &journalPage{
 		wantsTurns: map[agentbus.ExecutionID]map[int]bool{}, desks: map[agentbus.ExecutionID]*desk{}, numbers: map[int64]*desk{},
-		stopped: map[agentbus.RunID]bool{},
+		stopped: map[agentbus.RunID]bool{}, wantsInterrupts: map[agentbus.InterruptID]bool{}, resolved: map[agentbus.InterruptID]bool{},
 	}
 }
 
@@ -108,6 +115,13 @@ func (p *journalPage) read(c *conn, numbers, of, indexes []int64, runs map[agent
 	}
 	if len(indexes) > 0 {
 		l.ask(p.readTurn, "SELECT t.number, t.odd, "+turnColumns+" FROM turns t JOIN unnest($1::int8[], $2::int8[]) w (number, idx) ON t.number = w.number AND t.idx = w.idx", of, indexes)
+	}
+	if len(p.wantsInterrupts) > 0 {
+		l.ask(func(r *row) { p.resolved[agentbus.InterruptID(r.text())] = true },
+			"SELECT id FROM interrupts WHERE id = ANY($1) AND decision <> ''", texts(p.wantsInterrupts))
+	}
+	if p.raising {
+		l.ask(func(r *row) { p.waiting = r.int64() }, "SELECT count(*) FROM interrupts WHERE decision = ''")
 	}
 	return l.run(c)
 }
@@ -216,7 +230,21 @@ func (p *journalPage) write(c *conn) error {
 	for _, r := range []*rows{turns, events, held} {
 		r.queue(&b)
 	}
+	p.queueInterrupts(&b)
 	return c.send(&b)
+}
+
+// queueInterrupts adds those that are raised and withdrawn.
+func (p *journalPage) queueInterrupts(b *pgx.Batch) {
+	raised := interruptSheet.rows()
+	for i := range p.raises {
+		raised.add(p.raises[i].values()...)
+	}
+	raised.queue(b)
+	for _, w := range p.withdrawn {
+		b.Queue("UPDATE interrupts SET decision = $2, decided = $3 WHERE id = $1 AND decision = ''",
+			storable(string(w.id)), string(agentbus.DecisionWithdrawn), micros(w.at))
+	}
 }
 
 // queueExecution adds the statements that bring the row of an execution up to

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -27,6 +28,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.mostInterrupts = int64(cmp.Or(cfg.MostInterrupts, defaultMostInterrupts))
 	s.broken.signal = make(chan struct{})
 	s.places.payers, s.places.rows = make(map[int64]agentbus.Payer), make(map[string]bool)
 	s.close = sync.OnceValue(s.shut)

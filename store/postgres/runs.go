@@ -157,7 +157,10 @@ func (s *Store) Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) 
 }
 
 // Halt stores why the execution stopped: done when h is final, else paused
-// (R16). It appends events and gives the lease back, in the same transaction; a
+// (R16). With it, the turns that asked for something are finished and what they
+// raise is stored (R22), which is CodeOverloaded when too many wait already. An
+// execution that waits for something that was resolved meanwhile stays running,
+// for whoever claims it next. It appends events and gives the lease back, in the same transaction; a
 // done execution's sealed credential is removed (R18).
 // CodeLeaseLost: the lease was given back or has moved on (R17).
 func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error {
@@ -165,13 +168,17 @@ func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, eve
 	if _, err := jsonText(h); err != nil {
 		return unavailable(ctx, what, &rowError{err})
 	}
+	parks, err := newParking(h.Wait)
+	if err != nil {
+		return unavailable(ctx, what, &rowError{err})
+	}
 	events = slices.Clone(events)
-	return of(s.journal, string(l.Execution)).do(ctx, s, what, func(p *journalPage) { p.want(l.Execution) }, func(p *journalPage) error {
-		return p.all(func() error { return p.halt(l, h, events) })
+	return of(s.journal, string(l.Execution)).do(ctx, s, what, func(p *journalPage) { parks.want(p, l.Execution) }, func(p *journalPage) error {
+		return p.all(func() error { return p.halt(l, h, parks, s.mostInterrupts, events) })
 	})
 }
 
-func (p *journalPage) halt(l agentbus.Lease, h agentbus.Halt, events []agentbus.Event) error {
+func (p *journalPage) halt(l agentbus.Lease, h agentbus.Halt, parks *parking, most int64, events []agentbus.Event) error {
 	d, err := p.take(l.Execution, l.Epoch)
 	if err != nil {
 		return err
@@ -179,9 +186,17 @@ func (p *journalPage) halt(l agentbus.Lease, h agentbus.Halt, events []agentbus.
 	if d.Lease.Owner != l.Owner {
 		return errLeaseLost
 	}
-	d.State, d.Ended = agentbus.RunPaused, time.Time{}
-	if h.Final() {
+	over, err := p.park(d, parks, most)
+	if err != nil {
+		return err
+	}
+	switch d.Ended = (time.Time{}); {
+	case h.Final():
 		d.State, d.Ended = agentbus.RunDone, p.now
+	case over:
+		d.State = agentbus.RunRunning
+	default:
+		d.State = agentbus.RunPaused
 	}
 	d.Halt, d.Lease.Owner, d.Lease.Expires = &h, "", time.Time{}
 	d.changed, d.unseal = true, h.Kind.Final()

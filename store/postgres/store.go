@@ -34,6 +34,9 @@ type Config struct {
 	// end (G33). It is called by the committers, which wait for it; nil: nobody
 	// is told.
 	Committed func(took time.Duration)
+	// MostInterrupts is how many interrupts may wait (R22); 0: 100,000. Several
+	// that are raised at once may pass it by as many.
+	MostInterrupts int
 }
 
 // A Store is an open store. Its methods are safe for concurrent use.
@@ -57,6 +60,8 @@ type Store struct {
 	journal []*committer[*journalPage] // by execution
 	places  places
 	bells   bells
+
+	mostInterrupts int64 // Config.MostInterrupts
 
 	broken  breakage     // why nothing is written any more
 	swept   atomic.Int64 // the last call that Sweep looked at
