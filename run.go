@@ -154,3 +154,21 @@ type RunSummary struct {
 	Began        time.Time `json:"began"`
 	Last         time.Time `json:"last"` // when something happened last
 }
+
+// A RunKey is the key under which a run was asked for: asking again is answered
+// with the same run (E6).
+type RunKey struct {
+	Payer   Payer
+	Key     string
+	Digest  Digest // of what was asked for
+	Run     ExecutionID
+	Expires time.Time
+}
+
+// A RunQuery says which top-level runs are listed.
+type RunQuery struct {
+	Payer    Payer
+	Workflow string      // the name of a conversation or workflow; "": any
+	Before   ExecutionID // the last one of the page before; "": from the newest
+	Limit    int         // at most so many
+}

@@ -23,6 +23,7 @@ type Store interface {
 	Reads
 	Books
 	Upkeep
+	EventLog
 	InstallKey() []byte
 	Check(ctx context.Context) error
 	Close() error
@@ -40,6 +41,15 @@ type Runs interface {
 	Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error)
 	Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) (agentbus.Lease, error)
 	Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error
+}
+
+// EventLog is what happens outside of turns, and who follows it (E9).
+type EventLog interface {
+	AppendEvents(ctx context.Context, l agentbus.Lease, events ...agentbus.Event) (agentbus.Position, error)
+	Appended(ctx context.Context, id agentbus.ExecutionID) (agentbus.Position, error)
+	Watch(id agentbus.ExecutionID) (rung <-chan struct{}, release func())
+	ClaimRunKey(ctx context.Context, k agentbus.RunKey, at time.Time) (stored agentbus.RunKey, claimed bool, err error)
+	PayersRuns(ctx context.Context, q agentbus.RunQuery) ([]agentbus.Execution, error)
 }
 
 // Ledger is what a gateway reserves, settles and records calls in (G20).
@@ -98,7 +108,7 @@ type Reads interface {
 // store again. Run closes what it opened.
 func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 	t.Helper()
-	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, random} {
+	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, eventLog, random} {
 		for _, name := range slices.Sorted(maps.Keys(promises)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
