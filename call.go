@@ -2,6 +2,7 @@ package agentbus
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"math"
 	"slices"
@@ -108,6 +109,12 @@ type Reply struct {
 type Backend interface {
 	Call(ctx context.Context, c *Call) iter.Seq2[Chunk, error]
 }
+
+// ErrForGood is in the cause of a context that ends because nobody will ask for
+// the answer again: the join of a fan-out was met without it, or its run was
+// stopped. A backend then ends what it set off elsewhere, too (C17). Of any other
+// end it leaves that to go on: the turn may be called again.
+var ErrForGood = errors.New("nobody will ask for the answer again")
 
 // BackendFunc is a function as a Backend.
 type BackendFunc func(ctx context.Context, c *Call) iter.Seq2[Chunk, error]

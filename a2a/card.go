@@ -102,6 +102,10 @@ func RewriteCard(card []byte, e CardEdit) ([]byte, error) {
 	if err := d.Decode(&c); err != nil || c == nil {
 		return nil, errors.Join(errors.New("the card is no JSON object"), err)
 	}
+	_, listed := c["supportedInterfaces"].([]any)
+	if _, named := c["url"].(string); !listed && !named {
+		return nil, errors.New("the card names no endpoint")
+	}
 	hosts := e.hosts(card)
 	e.interfaces(c)
 	e.older(c)
@@ -221,7 +225,8 @@ func secure(c map[string]any) {
 	if _, v1 := c["supportedInterfaces"]; v1 {
 		delete(c, "security")
 		c["securitySchemes"] = map[string]any{"bearer": map[string]any{"httpAuthSecurityScheme": map[string]any{"scheme": "Bearer"}}}
-		c["securityRequirements"] = []any{map[string]any{"schemes": map[string]any{"bearer": map[string]any{"list": []any{}}}}}
+		// The scopes are a plain list: the SDK for Go reads nothing else, others read both.
+		c["securityRequirements"] = []any{map[string]any{"schemes": map[string]any{"bearer": []any{}}}}
 	} else {
 		delete(c, "securityRequirements")
 		c["securitySchemes"] = map[string]any{"bearer": map[string]any{"type": "http", "scheme": "Bearer"}}

@@ -13,7 +13,11 @@ type Request struct {
 	Caller  agentbus.Principal // who sends
 	Payer   agentbus.Payer     // who is billed
 	Lineage agentbus.Lineage   // as it is forwarded: its depth counts the gateway (P8)
-	Base    string             // URL of the agent's mount, such as https://bus.example.com/a2a/critic, without a slash at its end
+	// Evidence is what was verified of the message (C22): who makes the call of
+	// its agent hands it to the gateway with the call.
+	Evidence []agentbus.Evidence
+	Minted   bool   // the run was made for this request: it is nobody else's
+	Base     string // URL of the agent's mount, such as https://bus.example.com/a2a/critic, without a slash at its end
 }
 
 type requestKey struct{}

@@ -34,7 +34,7 @@ type options struct {
 }
 
 // parts are what can be measured alone.
-var parts = []string{"durable", "runs", "leaving", "calls"}
+var parts = []string{"durable", "runs", "leaving", "a2a", "calls"}
 
 // has reports whether a part is to be measured.
 func (o options) has(part string) bool { return o.only == "" || o.only == part }
@@ -101,6 +101,8 @@ func measure(ctx context.Context, o options, dir string, r *report) error {
 			err = measureRuns(ctx, dir, r)
 		case part == "leaving":
 			err = measureLeaving(ctx, dir, r)
+		case part == "a2a":
+			err = measureA2A(ctx, o, dir, r)
 		case part == "calls":
 			err = measureCalls(ctx, o, dir, r)
 		}

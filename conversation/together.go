@@ -2,7 +2,7 @@ package conversation
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -10,7 +10,7 @@ import (
 )
 
 // errJoined cancels the branches that a join was met without.
-var errJoined = errors.New("the join was met by other branches")
+var errJoined = fmt.Errorf("the join was met by other branches: %w", agentbus.ErrForGood)
 
 // together has the branches of a fan spoken side by side, and each finished as
 // it ends. It returns the turn after their join, begun with the end of the last

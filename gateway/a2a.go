@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,14 +66,19 @@ type A2AAgent struct {
 
 // An envelope is what the stages know of a request because it is one of A2A.
 type envelope struct {
-	name    string // of the agent, as it was asked for
-	below   string // the mount, escaped as it came
-	binding a2a.Binding
-	card    bool  // it asks for the card
-	fault   error // why it cannot be understood; route tells
-	call    a2a.Call
-	request *a2a.Request
-	body    []byte // as it goes on; nil: as it came
+	name        string // of the agent, as it was asked for
+	below       string // the mount, escaped as it came
+	binding     a2a.Binding
+	card        bool  // it asks for the card
+	fault       error // why it cannot be understood; route tells
+	call        a2a.Call
+	asksVersion bool   // the caller names one
+	version     string // of A2A, as the agent is told; "": none, which means 0.3
+	request     *a2a.Request
+	body        []byte      // as the gateway's Edit left it; nil: as it came
+	out         []byte      // as it goes to the agent; nil before
+	told        a2a.Frame   // what a whole answer tells
+	mention     a2a.Mention // what its metadata says of chains, evidence and policies
 }
 
 // envelopeOf reads the path of a request below the A2A mounts.
@@ -155,8 +161,12 @@ func (x *exchange) writeError(w http.ResponseWriter, err error) {
 }
 
 // findA2A finds the agent that the path of an A2A request names.
-func (g *Gateway) findA2A(x *exchange) error {
+func (g *Gateway) findA2A(r *http.Request, x *exchange) error {
 	e := x.envelope
+	if e.fault == nil {
+		e.version, e.fault = versionOf(r)
+		e.asksVersion = e.version != ""
+	}
 	x.record.Agent, x.path = e.name, e.below
 	t, ok := g.cfg.Router.Route(e.name)
 	switch {
@@ -171,8 +181,29 @@ func (g *Gateway) findA2A(x *exchange) error {
 			Explain: &agentbus.Explain{Rule: "A3", Next: "call it as model of POST /v1/chat/completions"},
 		}
 	}
-	x.target = t
+	if x.target = t; t.A2A != nil {
+		e.version = or(e.version, t.A2A.DefaultVersion)
+	}
 	return nil
+}
+
+// versionOf returns the A2A version that a caller names, in a header or in the
+// query (A8).
+func versionOf(r *http.Request) (string, error) {
+	told := r.Header["A2a-Version"]
+	if r.URL.RawQuery != "" {
+		told = append(slices.Clip(told), r.URL.Query()["A2A-Version"]...)
+	}
+	if told = slices.Compact(told); len(told) > 1 || len(told) == 1 && strings.Contains(told[0], ",") {
+		return "", &agentbus.Error{
+			Code: agentbus.CodeDuplicateHeader, Message: "A2A-Version must be sent once",
+			Explain: &agentbus.Explain{Rule: "A8", Next: "send one A2A-Version"},
+		}
+	}
+	if len(told) == 0 {
+		return "", nil
+	}
+	return told[0], nil
 }
 
 // serveA2A hands a request of A2A on once it is known who calls whom: to the
@@ -181,9 +212,19 @@ func (g *Gateway) findA2A(x *exchange) error {
 func (g *Gateway) serveA2A(w http.ResponseWriter, r *http.Request) {
 	x := exchangeOf(r)
 	e := x.envelope
-	e.request = &a2a.Request{Agent: x.target.Name, Caller: x.caller, Payer: x.payer, Lineage: x.lineage, Base: g.mount(r, x.target)}
+	e.request = &a2a.Request{Agent: x.target.Name, Caller: x.caller, Payer: x.payer, Lineage: x.lineage, Minted: !x.named, Base: g.mount(r, x.target)}
 	if x.inProcess == nil {
 		e.request.Lineage = x.lineage.Forward()
+	}
+	if x.target.A2A != nil {
+		err := g.mayCallBack(r.Context(), x)
+		if err == nil {
+			err = g.locate(r.Context(), x)
+		}
+		if err != nil {
+			x.refuse(w, err)
+			return
+		}
 	}
 	if g.cfg.A2A.Edit != nil {
 		body, err := g.cfg.A2A.Edit(r.Context(), e.request, &e.call, x.body)
@@ -194,10 +235,30 @@ func (g *Gateway) serveA2A(w http.ResponseWriter, r *http.Request) {
 		e.body = body
 	}
 	if x.target.A2A == nil {
+		if err := g.judge(r, x); err != nil {
+			x.refuse(w, err)
+			return
+		}
+		e.request.Lineage.Chain, e.request.Evidence = x.lineage.Chain, x.evidence
 		g.face(w, r, x)
 		return
 	}
 	g.rest.ServeHTTP(w, r)
+}
+
+// mayCallBack judges a webhook, which the bus would not see (A17).
+func (g *Gateway) mayCallBack(ctx context.Context, x *exchange) error {
+	c := &x.envelope.call
+	switch {
+	case !c.Creates && !c.Webhook:
+		return nil
+	case x.target.A2A.Push && g.cfg.A2A.Webhook != nil:
+		return g.cfg.A2A.Webhook(ctx, c.WebhookURL)
+	}
+	return a2a.Standard(a2a.CodePushNotSupported, "", &agentbus.Error{
+		Code: agentbus.CodeInvalidRequest, Message: "agent " + x.target.Name + " calls no webhooks here: they would pass the bus by",
+		Explain: &agentbus.Explain{Rule: "A17", Next: "subscribe to the task, or ask the operator for push: passthrough on the agent"},
+	})
 }
 
 // face hands the request to the face of its agent.

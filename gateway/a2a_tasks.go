@@ -2,8 +2,13 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 )
 
 // RemoteTasks remember where the tasks of A2A agents are, and whose (A12). They
@@ -17,4 +22,104 @@ type RemoteTasks interface {
 	// SeeRemoteTask stores that a task was seen. A task that is known as another
 	// payer's stays as it is. It is durable when it returns.
 	SeeRemoteTask(ctx context.Context, t agentbus.RemoteTask) error
+}
+
+const (
+	maxTasks  = 1 << 16   // that are remembered here, beside the store
+	taskFresh = time.Hour // how long a sighting is not stored again
+)
+
+type taskKey struct{ agent, id string }
+
+// tasks are the tasks of A2A agents that were seen last.
+type tasks struct {
+	seen *lru.Cache[taskKey, agentbus.RemoteTask]
+}
+
+func newTasks() tasks {
+	c, _ := lru.New[taskKey, agentbus.RemoteTask](maxTasks) // fails for a size of 0 only
+	return tasks{seen: c}
+}
+
+// taskOf returns what is known of a task.
+func (g *Gateway) taskOf(ctx context.Context, agent, id string) (t agentbus.RemoteTask, found bool, err error) {
+	t, found = g.tasks.seen.Get(taskKey{agent, id})
+	if found = found && time.Since(t.Seen) < agentbus.RemoteTaskAge; found || g.cfg.A2A.Tasks == nil {
+		return t, found, nil
+	}
+	if t, found, err = g.cfg.A2A.Tasks.RemoteTask(ctx, agent, id); found {
+		g.tasks.seen.ContainsOrAdd(taskKey{agent, id}, t)
+	}
+	return t, found, err
+}
+
+// locate says where a request goes that is about a task (A12): to the URL that
+// has it. Another's task is as good as none.
+func (g *Gateway) locate(ctx context.Context, x *exchange) error {
+	c, urls := &x.envelope.call, x.target.upstreams().list
+	switch {
+	case c.TaskID != "":
+		t, found, err := g.taskOf(ctx, x.target.Name, c.TaskID)
+		switch {
+		case err != nil:
+			return err
+		case found && t.Payer != x.payer:
+			return errNotYours
+		case found:
+			x.pinned = t.Upstream
+		default:
+			x.pinned = urls[0].name
+		}
+	case c.Operation == a2a.OpList && len(urls) > 1:
+		return g.locateContext(ctx, x)
+	}
+	return nil
+}
+
+// locateContext finds the URL that has the tasks of a context.
+func (g *Gateway) locateContext(ctx context.Context, x *exchange) error {
+	if c := x.envelope.call.ContextID; c != "" && g.cfg.A2A.Tasks != nil {
+		t, found, err := g.cfg.A2A.Tasks.RemoteContext(ctx, x.target.Name, x.payer, c)
+		if x.pinned = t.Upstream; found || err != nil {
+			return err
+		}
+	}
+	return a2a.Standard(a2a.CodeUnsupportedOperation, "", &agentbus.Error{
+		Code: agentbus.CodeInvalidRequest, Message: "agent " + x.target.Name + " runs at several places, and each has tasks of its own",
+		Explain: &agentbus.Explain{Rule: "A12", Next: "list the tasks of one context: send contextId"},
+	})
+}
+
+var errNotYours = a2a.Standard(a2a.CodeTaskNotFound, "", &agentbus.Error{
+	Code: agentbus.CodeRunNotFound, Message: "there is no such task",
+	Explain: &agentbus.Explain{Rule: "A12", Next: "name a task of your own"},
+})
+
+// owns notes the tasks that an answer names as the caller's. It fails when one
+// of them is known as another's: nothing of the answer is told then (A12).
+func (a *answer) owns(f *a2a.Frame) error {
+	x, g := a.exchange, a.gateway
+	for _, ref := range f.Tasks {
+		known, found, err := g.taskOf(a.ctx, x.target.Name, ref.ID)
+		if err != nil {
+			return err
+		}
+		if found && known.Payer != x.payer {
+			return errNotYours
+		}
+		t := agentbus.RemoteTask{Agent: x.target.Name, ID: ref.ID, Upstream: a.try.to.name, Payer: x.payer, Context: ref.Context, Seen: time.Now()}
+		if found && known.Upstream == t.Upstream && t.Seen.Sub(known.Seen) < taskFresh {
+			continue
+		}
+		g.tasks.seen.Add(taskKey{t.Agent, t.ID}, t)
+		if g.cfg.A2A.Tasks != nil {
+			ctx := context.WithoutCancel(a.ctx)
+			a.learning.Go(func() {
+				if err := g.cfg.A2A.Tasks.SeeRemoteTask(ctx, t); err != nil {
+					g.log.LogAttrs(ctx, slog.LevelError, "task not remembered", slog.String("agent", t.Agent), slog.Any("error", err))
+				}
+			})
+		}
+	}
+	return nil
 }

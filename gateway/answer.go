@@ -28,11 +28,12 @@ type answer struct {
 	ctx      context.Context //nolint:containedctx // of the upstream call; it lives as long as the answer
 	cancel   context.CancelCauseFunc
 	resp     *http.Response
-	callerUp bool      // the caller has gone: what is left is for the ledger
-	try      try       // what brought it
-	broke    bool      // the agent did not bring it to an end
-	over     bool      // the try is ended
-	little   [512]byte // what is read into while nothing is there
+	callerUp bool           // the caller has gone: what is left is for the ledger
+	try      try            // what brought it
+	broke    bool           // the agent did not bring it to an end
+	over     bool           // the try is ended
+	little   [512]byte      // what is read into while nothing is there
+	learning sync.WaitGroup // tasks that are being remembered
 
 	// Of a stream that is a call:
 	total     int64     // bytes passed on
@@ -62,6 +63,8 @@ func (a *answer) pass() {
 			Code: agentbus.CodeAgentRedirected, Message: "agent " + x.target.Name + " answered with a redirect, which is never followed",
 			Explain: &agentbus.Explain{Rule: "P23", Observed: a.resp.StatusCode, Next: "configure the agent under the address it redirects to"},
 		})
+	case x.envelope != nil:
+		a.passA2A(sse)
 	case x.flight == nil:
 		a.stream(func(b []byte) error { return a.write(b) })
 	case sse && a.resp.StatusCode == http.StatusOK && (x.peek.stream || x.dialect == dialectOther):
@@ -189,9 +192,10 @@ func (a *answer) kept() http.Header {
 		}
 	}
 	delete(h, "X-Request-Id")
-	if a.exchange.flight != nil {
+	if a.exchange.flight != nil || a.exchange.envelope != nil {
 		delete(h, "Set-Cookie") // an answer that may be given again sets no session
-	} else if n := a.resp.ContentLength; n >= 0 {
+	}
+	if n := a.resp.ContentLength; n >= 0 && a.exchange.flight == nil {
 		h["Content-Length"] = []string{strconv.FormatInt(n, 10)}
 	}
 	return h
@@ -280,6 +284,7 @@ func (a *answer) passWhole(sse bool) {
 		g.fail(a.w, a.r, x, err)
 		return
 	}
+	a.learning.Wait()
 	x.flight.head(status, kept)
 	x.flight.publish(body, g.cfg.MaxReply)
 	own := maps.Clone(kept) // duplicates are reading kept by now
@@ -352,6 +357,8 @@ func (a *answer) notFinal(status int, body []byte) error {
 	switch {
 	case !isFinal(status):
 		return laterError(status, body)
+	case a.exchange.envelope != nil:
+		return laterFault(a.exchange.envelope.told.Err)
 	case status < http.StatusMultipleChoices && a.exchange.dialect != dialectOther && (isErrorBody(body) || gjson.GetBytes(body, "status").Str == "failed"):
 		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: status, Message: "the agent answered with an error under status 200"}
 	}
@@ -376,7 +383,7 @@ func laterError(status int, body []byte) error {
 func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool) error {
 	x := a.exchange
 	cost, unbilled := agentbus.Micros(0), agentbus.Micros(0)
-	if reply.Status < http.StatusBadRequest {
+	if reply.Status < http.StatusBadRequest && !x.toldError() {
 		cost, unbilled = charge(x.want.Hold, x.target.cost(u))
 	}
 	if unbilled > 0 {

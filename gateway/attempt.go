@@ -25,7 +25,7 @@ func (g *Gateway) roundTrip(ctx context.Context, x *exchange, r *http.Request) (
 	for left := len(x.target.upstreams().list); ; left-- {
 		t := x.target.upstreams().begin(x, tried)
 		body := &upload{r: bytes.NewReader(x.bodyOut())}
-		resp, err := x.target.Transport.RoundTrip(g.outbound(ctx, x, r, t.to, body))
+		resp, err := x.transport().RoundTrip(g.outbound(ctx, x, r, t.to, body))
 		if err == nil {
 			if resp.StatusCode < http.StatusInternalServerError {
 				t.answered()
@@ -33,7 +33,7 @@ func (g *Gateway) roundTrip(ctx context.Context, x *exchange, r *http.Request) (
 			return resp, t, nil
 		}
 		g.endTry(ctx, x, t, failure(ctx))
-		if left == 0 || ctx.Err() != nil || !unsent(err, body) {
+		if left == 0 || ctx.Err() != nil || !unsent(err, body) && !x.repeatable() {
 			return nil, t, err
 		}
 		tried |= t.bit

@@ -16,7 +16,11 @@ func (g *Gateway) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
 		x.noteUser(r.Header)
-		if err := g.permit(x); err != nil {
+		err := g.permit(x)
+		if err == nil {
+			err = g.entitled(r.Context(), x)
+		}
+		if err != nil {
 			x.refuse(w, err)
 			return
 		}
@@ -28,7 +32,7 @@ func (g *Gateway) permit(x *exchange) error {
 	switch grants, t := x.caller.Grants, x.target; {
 	case !x.mayCall(t.Name):
 		return g.notCallable(x, x.asked())
-	case grants != nil && grants.NoRunIDs && x.named && !x.within():
+	case grants != nil && grants.NoRunIDs && x.named && !x.within() && !(x.inProcess != nil && x.inProcess.Minted):
 		return &agentbus.Error{
 			Code: agentbus.CodeForbidden, Message: "this caller may not name runs",
 			Explain: &agentbus.Explain{Rule: "G6", Next: "leave " + agentbus.HeaderRunID + " out: each call is a run of its own, and its answer names it"},

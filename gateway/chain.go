@@ -38,20 +38,25 @@ const maxAncestors = 64
 func (g *Gateway) chain(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
-		var above above
-		var err error
-		if x.lineage.Parent != "" {
-			above, err = g.climb(r, x)
-		}
-		if err == nil {
-			err = g.hops(x, above)
-		}
-		if err != nil {
+		if err := g.judge(r, x); err != nil {
 			x.refuse(w, err)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// judge is the stage chain, for requests that it does not lead on.
+func (g *Gateway) judge(r *http.Request, x *exchange) (err error) {
+	if err := g.received(r.Context(), x); err != nil {
+		return err
+	}
+	if x.lineage.Parent != "" {
+		if x.above, err = g.climb(r, x); err != nil {
+			return err
+		}
+	}
+	return g.hops(x, x.above)
 }
 
 // climb walks from a call up its ancestors, as far as this bus knows them. It

@@ -18,6 +18,9 @@ import (
 // that is not one is a broken one. Any other dialect passes as it is.
 func (a *answer) convert(body []byte, asStream bool, kept http.Header) (sent, told []byte, err error) {
 	x := a.exchange
+	if x.envelope != nil {
+		return a.convertA2A(body, kept)
+	}
 	if x.dialect == dialectOther {
 		return body, body, nil
 	}

@@ -36,7 +36,7 @@ func withCue(body []byte, d dialect, cue string) []byte {
 		case body[at] == 'n':
 			return splice(body, at, over, quote(cue))
 		}
-	case dialectOther:
+	case dialectOther, dialectA2A:
 	}
 	return body
 }

@@ -28,15 +28,20 @@ type exchange struct {
 	target    *Target
 	path      string // below the agent's base, escaped
 	body      []byte
+	pinned    string // the URL of the target that it must go to; "": any
 	peek      peek
 	dialect   dialect
-	envelope  *envelope // of a request of A2A; nil: of another dialect
-	carries   bool      // its dialect has a place for a chain of agents: that there is none says something (C10)
+	envelope  *envelope           // of a request of A2A; nil: of another dialect
+	above     above               // what is known of the call that this one is made inside of
+	evidence  []agentbus.Evidence // that the message brought along, verified (C22)
+	hopIn     string              // the signed hop that was received and verified; "": none
+	hop       string              // the one that goes to the agent; "": none (C16)
 	notes     []string
 	record    agentbus.CallRecord // what becomes of it
 	seen      agentbus.Observation
-	wrote     bool   // the head of an answer is on its way
-	replay    string // how a duplicate was answered without executing: hit, attached; "": it was not
+	deadline  *time.Timer // of the upstream call; nil before, and for what has none
+	wrote     bool        // the head of an answer is on its way
+	replay    string      // how a duplicate was answered without executing: hit, attached; "": it was not
 	// leads is set while this request leads its call: duplicates wait for what
 	// becomes of it. want is what it asks of the ledger. flight and attempt are
 	// set once it executes the call. failed is why it has no answer that
@@ -61,6 +66,7 @@ const (
 	dialectOther     dialect = iota // any HTTP API, below /agents
 	dialectChat                     // chat completions
 	dialectResponses                // responses
+	dialectA2A                      // A2A, below /a2a
 )
 
 type exchangeKey struct{}
@@ -79,12 +85,19 @@ type InProcess struct {
 	// AgentOwned says that the agent pays for itself: nothing is forwarded on
 	// the origin's behalf (P22).
 	AgentOwned bool
+	// Outside says that the call is one of a caller outside, which the face of
+	// another dialect let in: its hop is not counted yet, and the rate of its caller
+	// is. Minted: its run was made for it, and the caller named none.
+	Outside, Minted bool
 	// Declared says that the operator's configuration names whom the call goes
 	// to: a list of agents that Caller has does not bound it (G6).
 	Declared bool
 	// Chain is the place of the call in the chain of agents (C4): no header has
 	// it. nil: it is part of none.
 	Chain *agentbus.AgentChain
+	// Evidence is what was verified of a call that this one is made for, such as
+	// that of the message which the face of an agent answers (C22).
+	Evidence []agentbus.Evidence
 }
 
 type inProcessKey struct{}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 )
 
 // QueuedAt returns how many calls wait for a place at an agent.
@@ -74,12 +75,12 @@ func WithCue(body []byte, responses bool, cue string) []byte {
 	return withCue(body, d, cue)
 }
 
-// Hops returns the place of a call in its chain of agents, on a route that
+// HopOf returns the place of a call in its chain of agents, on a route that
 // carries chains.
-func Hops(rules ChainRules, caller agentbus.Principal, l agentbus.Lineage, known bool, parent *agentbus.AgentChain) (*agentbus.AgentChain, error) {
+func HopOf(rules ChainRules, caller agentbus.Principal, l agentbus.Lineage, known bool, parent *agentbus.AgentChain) (*agentbus.AgentChain, error) {
 	rules.setDefaults()
 	g := &Gateway{cfg: Config{Chain: rules}}
-	x := &exchange{carries: true, caller: caller, lineage: l}
+	x := &exchange{caller: caller, lineage: l, envelope: &envelope{call: a2a.Call{Method: a2a.MethodOf("SendMessage"), HasMessage: true}}}
 	err := g.hops(x, above{known: known, chain: parent})
 	return x.lineage.Chain, err
 }

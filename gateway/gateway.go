@@ -114,6 +114,19 @@ type Config struct {
 	Cycles          CycleMode // what becomes of calls that go round in a circle (G7); "": CyclesDigest
 	Chain           ChainRules
 
+	// Evidence verifies what messages say of who sends them (C22); nil: it is
+	// ignored. Rebinder makes it for the next agent (C25); nil: it ends here.
+	Evidence EvidenceVerifier
+	Rebinder Rebinder
+	// Hops sign and verify the hops of chains (C16), and HopKeeper, which goes with
+	// them, stores them; nil: hops are not signed. Issuer is in whose name.
+	Hops      Hops
+	HopKeeper HopKeeper
+	Issuer    string
+	// WellKnown are documents that everybody may read, by their path, such as
+	// /.well-known/jwks.json; they are JSON.
+	WellKnown map[string][]byte
+
 	// Owner names this process in the ledger; required. Alive reports whether
 	// the process of another owner still runs, so that its unfinished calls
 	// are waited for; nil: none does.
@@ -173,6 +186,7 @@ type live struct {
 	lines    lines         // who waits for which agent
 	rates    rates         // how much each caller may call
 	stopped  stops         // runs
+	tasks    tasks         // of A2A agents
 	inFlight atomic.Int64
 	draining atomic.Bool
 }
@@ -192,7 +206,7 @@ func build(c Config, calls *live) (*Gateway, error) {
 	}
 	c.setDefaults()
 	if calls == nil {
-		calls = &live{flights: newFlights(), funds: newFunds(), spent: spent{byAccount: map[string]agentbus.Micros{}}, slots: make(chan struct{}, max(c.DetachMax, 0))}
+		calls = &live{flights: newFlights(), tasks: newTasks(), funds: newFunds(), spent: spent{byAccount: map[string]agentbus.Micros{}}, slots: make(chan struct{}, max(c.DetachMax, 0))}
 	}
 	g := &Gateway{live: calls, cfg: c, mux: http.NewServeMux(), log: c.Logger}
 	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)
@@ -234,6 +248,9 @@ func (c *Config) check() error {
 	if !c.Chain.Absent.valid() {
 		faults = append(faults, fmt.Errorf("gateway: Chain.Absent is %q", c.Chain.Absent))
 	}
+	if (c.Hops == nil) != (c.HopKeeper == nil) {
+		faults = append(faults, errors.New("gateway: Hops and HopKeeper go together"))
+	}
 	switch c.Cycles {
 	case "", CyclesDigest, CyclesRefuse, CyclesWarn, CyclesOff:
 	default:
@@ -256,6 +273,7 @@ func (c *Config) setDefaults() {
 	c.DetachTimeout = or(c.DetachTimeout, 5*time.Minute)
 	c.InFlight = or(c.InFlight, 10_000)
 	c.Cycles = or(c.Cycles, CyclesDigest)
+	c.A2A.KeepAlive = or(c.A2A.KeepAlive, 15*time.Second)
 	c.Chain.setDefaults()
 	c.BudgetWait = or(c.BudgetWait, 5*time.Second)
 	c.Budgets = narrowFirst(c.Budgets)
@@ -314,6 +332,13 @@ func (g *Gateway) routes() {
 	g.a2a = g.through("depth", http.HandlerFunc(g.serveA2A))
 	g.mux.Handle("POST /v1/chat/completions", g.call)
 	g.mux.Handle("POST /v1/responses", g.call)
+	for path, document := range g.cfg.WellKnown {
+		g.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Cache-Control", "public, max-age=300")
+			_, _ = w.Write(document) // a caller that left is its own loss
+		})
+	}
 	list := g.through("identify", http.HandlerFunc(g.listModels))
 	g.mux.Handle("GET /v1/models", list)
 	g.mux.Handle("GET /v1/models/{id...}", g.through("identify", http.HandlerFunc(g.showModel)))

@@ -47,8 +47,9 @@ func (c *ChainRules) setDefaults() {
 // An above is what this bus knows of the call that another one is made inside
 // of.
 type above struct {
-	known bool
-	chain *agentbus.AgentChain // nil: it is part of none
+	known   bool
+	request string               // the id of the request that was executed
+	chain   *agentbus.AgentChain // nil: it is part of none
 }
 
 // aboveOf returns that of the calls which a call may have been made inside of:
@@ -57,9 +58,9 @@ func aboveOf(known []agentbus.CallRecord) (a above) {
 	for i := range known {
 		switch c := known[i].Chain; {
 		case c == nil:
-			return above{known: true}
+			return above{known: true, request: known[i].RequestID}
 		case !a.known || c.Hop < a.chain.Hop:
-			a = above{true, c}
+			a = above{true, known[i].RequestID, c}
 		}
 	}
 	return a
@@ -80,7 +81,7 @@ func (g *Gateway) hops(x *exchange, a above) (err error) {
 		got = *c
 	case c != nil:
 		got, err = c.After(*a.chain)
-	case x.carries:
+	case x.carries():
 		got, err = agentbus.AgentChain{MaxHops: a.chain.MaxHops}.After(*a.chain) // it was stripped on the way
 	default:
 		got, err = a.chain.Next() // its dialect has no place for one
@@ -98,7 +99,7 @@ func (g *Gateway) hops(x *exchange, a above) (err error) {
 // is a user's.
 func (x *exchange) absent(rules *ChainRules, parentKnown bool) *agentbus.AgentChain {
 	switch d := x.lineage.Depth; {
-	case !x.carries || parentKnown:
+	case !x.carries() || parentKnown:
 		return nil
 	case d > 0:
 		return &agentbus.AgentChain{Hop: d, MaxHops: rules.MaxHops}
@@ -108,13 +109,21 @@ func (x *exchange) absent(rules *ChainRules, parentKnown bool) *agentbus.AgentCh
 	return nil
 }
 
+// carries reports whether the request has a place for a chain of agents: that
+// there is none says something then (C10).
+func (x *exchange) carries() bool {
+	return x.envelope != nil && x.envelope.carries()
+}
+
+func (e *envelope) carries() bool { return e.call.Operation.Executes() && e.call.HasMessage }
+
 func (c *ChainRules) absent(caller string) AbsentChain {
 	return or(c.AbsentOf[caller], c.Absent)
 }
 
 // chainRequired refuses an agent's call that carries no chain where it must.
 func (x *exchange) chainRequired(rules *ChainRules, parentKnown bool) error {
-	if !x.carries || parentKnown || !x.caller.InterAgent || rules.absent(x.caller.ID) != AbsentReject {
+	if !x.carries() || parentKnown || !x.caller.InterAgent || rules.absent(x.caller.ID) != AbsentReject {
 		return nil
 	}
 	return &agentbus.Error{

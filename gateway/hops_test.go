@@ -147,7 +147,7 @@ func TestX1ClaimsOnRoutesThatCarryChains(t *testing.T) {
 		"C6 final here":                            {claim: &agentbus.AgentChain{Hop: 4, MaxHops: 60}, want: chain(4, 4)},
 	} {
 		caller := agentbus.Principal{ID: "relay", InterAgent: !c.user}
-		got, err := gateway.Hops(gateway.ChainRules{Absent: c.absent, AbsentOf: c.of}, caller, agentbus.Lineage{Depth: c.depth, Chain: c.claim}, c.known, c.parent)
+		got, err := gateway.HopOf(gateway.ChainRules{Absent: c.absent, AbsentOf: c.of}, caller, agentbus.Lineage{Depth: c.depth, Chain: c.claim}, c.known, c.parent)
 		if agentbus.CodeOf(err) != c.refused {
 			t.Errorf("%s: %v, want %q", name, err, c.refused)
 			continue

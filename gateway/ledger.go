@@ -33,6 +33,9 @@ func (g *Gateway) ledger(next http.Handler) http.Handler {
 			x.refuse(w, err)
 			return
 		}
+		if idempotencyKey == "" {
+			idempotencyKey = x.messageKey()
+		}
 		x.want.Key, x.want.MintTurn = x.key(idempotencyKey)
 		x.digest(r)
 		mismatch := g.once(w, r, x, next)      //nolint:contextcheck // what ends a call is written for a caller that has left, too
@@ -127,7 +130,7 @@ func (g *Gateway) known(w http.ResponseWriter, x *exchange, got agentbus.Reserve
 		g.flights.leave(f)
 		x.replayHead(w, got.Call, "hit", got.Reply.Status, got.Reply.Header)
 		faults.At(faults.ReplayAmid)
-		_ = g.send(w, got.Reply.Body) // a caller that left may ask again
+		_ = g.send(w, x.respeller(got.Reply.Header).feed(got.Reply.Body, true)) // a caller that left may ask again
 		faults.At(faults.ReplayAfter)
 	case agentbus.OutcomeExpired:
 		x.refuse(w, errReplyExpired)
@@ -218,13 +221,13 @@ func readIdempotencyKey(h http.Header) (string, error) {
 // digest returns what is asked, as 32 bytes. It is computed once.
 func (x *exchange) digest(r *http.Request) agentbus.Digest {
 	if x.record.Digest == (agentbus.Digest{}) {
-		x.record.Digest = digestOf(r.Method, x.path, r.URL.RawQuery, x.body)
+		x.record.Digest = digestOf(r.Method, x.path, r.URL.RawQuery, x.digested()...)
 	}
 	return x.record.Digest
 }
 
 // digestOf is the SHA-256 of a request: method, path, query and body (G20).
-func digestOf(method, path, query string, body []byte) (d agentbus.Digest) {
+func digestOf(method, path, query string, body ...[]byte) (d agentbus.Digest) {
 	h := sha256.New()
 	var head [256]byte
 	b := append(append(append(head[:0], method...), ' '), path...)
@@ -232,7 +235,9 @@ func digestOf(method, path, query string, body []byte) (d agentbus.Digest) {
 		b = append(append(b, '?'), query...)
 	}
 	h.Write(append(b, '\n'))
-	h.Write(body)
+	for _, piece := range body {
+		h.Write(piece)
+	}
 	h.Sum(d[:0])
 	return d
 }
@@ -241,15 +246,17 @@ func digestOf(method, path, query string, body []byte) (d agentbus.Digest) {
 // a stream the frames so far, then the live ones (G22).
 func (g *Gateway) attach(w http.ResponseWriter, r *http.Request, x *exchange, f *flight) (mismatch bool) {
 	sent, began := 0, false
+	var respell *respeller
 	for {
 		v := f.view(sent)
 		if !began && v.readable() {
 			began = true
 			x.ownIDs(v.call)
 			x.replayHead(w, v.call, "attached", v.status, v.header)
+			respell = x.respeller(v.header)
 		}
 		if began {
-			if g.send(w, v.body) != nil {
+			if g.send(w, respell.feed(v.body, v.ended)) != nil {
 				return false // this caller left; the call goes on
 			}
 			sent += len(v.body)

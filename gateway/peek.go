@@ -115,7 +115,7 @@ func (p *peek) mostOutput(d dialect) (tokens int64, known bool) {
 		}
 	case dialectResponses:
 		most = p.figures[peekedMaxOutput]
-	case dialectOther:
+	case dialectOther, dialectA2A:
 	}
 	if n == noFigure || most < 1 {
 		return 0, false

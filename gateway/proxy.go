@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -28,6 +29,14 @@ func (g *Gateway) proxy(http.Handler) http.Handler {
 		x := exchangeOf(r)
 		ctx, cancel, release := g.callContext(r, x)
 		defer release()
+		err := g.rebind(ctx, x) //nolint:contextcheck // a call outlives its caller (G14)
+		if err == nil {
+			err = g.sign(ctx, x) //nolint:contextcheck // as above
+		}
+		if err != nil {
+			g.fail(w, r, x, err) //nolint:contextcheck // as above
+			return
+		}
 		x.calling()
 		resp, t, err := g.roundTrip(ctx, x, r) //nolint:contextcheck // a call outlives its caller (G14)
 		x.waited(x.seen.Called)
@@ -40,6 +49,7 @@ func (g *Gateway) proxy(http.Handler) http.Handler {
 		defer func() {
 			_ = resp.Body.Close()
 			a.landed()
+			a.learning.Wait()
 		}()
 		a.pass() //nolint:contextcheck // as above
 	})
@@ -54,16 +64,25 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 		x.fill()
 		leave := g.flights.pass(x.record, cancel)
 		g.endStopped(x, cancel)
-		return ctx, cancel, func() { leave(); cancel(nil) }
+		if x.envelope != nil {
+			x.deadline = time.AfterFunc(g.cfg.CallTimeout, func() { cancel(errTooLong) })
+		}
+		return ctx, cancel, func() {
+			if leave(); x.deadline != nil {
+				x.deadline.Stop()
+			}
+			cancel(nil)
+		}
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	g.flights.began(x.flight, cancel)
 	g.endStopped(x, cancel)
 	deadline := time.AfterFunc(g.cfg.CallTimeout, func() { cancel(errTooLong) })
+	x.deadline = deadline
 	stop := context.AfterFunc(r.Context(), func() { // ends with ctx at the latest, which release ends
 		if x.inProcess != nil || x.target.NoDetach { // a driver of this bus aborts what it began, and waits for it
 			g.endStopped(x, cancel) // which may be why it left
-			cancel(errCallerLeft)
+			cancel(fmt.Errorf("%w: %w", errCallerLeft, context.Cause(r.Context()))) // an agent in this process may want to know
 			return
 		}
 		select {
@@ -96,11 +115,11 @@ func (g *Gateway) endStopped(x *exchange, cancel context.CancelCauseFunc) {
 }
 
 func (x *exchange) bodyOut() []byte {
-	if x.envelope != nil && x.envelope.body != nil {
-		return x.envelope.body
-	}
 	t, out := x.target, x.body
-	if x.dialect == dialectOther {
+	switch {
+	case x.envelope != nil:
+		return x.stamped()
+	case x.dialect == dialectOther:
 		return out
 	}
 	if t.Model != "" {
@@ -117,25 +136,28 @@ func (x *exchange) bodyOut() []byte {
 // parsed (P6, P8), the agent's own credential or none (P22).
 func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to *upstream, body *upload) *http.Request {
 	u := to.at(x.path, r.URL.RawQuery)
+	if x.envelope != nil {
+		u = g.addressed(ctx, x, r, to)
+	}
 	h := make(http.Header, len(r.Header)+8)
 	copyEndToEnd(h, r.Header)
 	for name := range h {
-		if notForwarded[name] || strings.HasPrefix(name, "X-Forwarded-") || tellsUser(name) {
+		if notForwarded[name] || strings.HasPrefix(name, "X-Forwarded-") || tellsUser(name) || x.envelope != nil && !x.allowed(name) {
 			delete(h, name)
 		}
+	}
+	if x.envelope != nil {
+		x.speak(h)
 	}
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // the transport would add its own
 	}
 	x.forwardedFor(h, r)
 	x.user(h, r.Header)
-	out := x.lineage
-	out.TraceParent = x.seen.Client.String()
-	if !x.target.Local {
+	out := x.lineageOut()
+	out.TraceParent, out.Hop = x.seen.Client.String(), x.hop
+	if !x.local() {
 		x.seen.Host = to.base.Host
-	}
-	if x.inProcess == nil { // a driver of this bus has counted its hop already (P9)
-		out = out.Forward()
 	}
 	out.SetHeaders(h)
 	g.layer(ctx, x, h)
@@ -156,9 +178,31 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 	return req
 }
 
+// lineageOut returns the lineage of the next hop.
+func (x *exchange) lineageOut() agentbus.Lineage {
+	if x.inProcess != nil && !x.inProcess.Outside { // a driver of this bus has counted its hop already (P9)
+		return x.lineage
+	}
+	return x.lineage.Forward()
+}
+
+// local reports whether the request stays in this process: the agent lives here,
+// or the bridge to it does.
+func (x *exchange) local() bool { return x.target.Local || x.bridged() }
+
+// bridged reports whether the agent speaks A2A and the caller something else.
+func (x *exchange) bridged() bool { return x.target.A2A != nil && x.envelope == nil }
+
+func (x *exchange) transport() http.RoundTripper {
+	if x.bridged() {
+		return x.target.A2A.Bridge
+	}
+	return x.target.Transport
+}
+
 // ownContext tells an agent that lives in this process whose bill it works on.
 func (x *exchange) ownContext(ctx context.Context) context.Context {
-	if !x.target.Local {
+	if !x.local() {
 		return ctx
 	}
 	caller := agentbus.Principal{ID: "agent:" + x.target.Name, Grants: x.caller.Grants} // it may call what its caller may

@@ -27,7 +27,7 @@ func (g *Gateway) route(next http.Handler) http.Handler {
 
 func (g *Gateway) findTarget(r *http.Request, x *exchange) error {
 	if x.envelope != nil {
-		return g.findA2A(x)
+		return g.findA2A(r, x)
 	}
 	name, below, err := readPath(r)
 	if x.record.Agent, x.path = name, below; err != nil {
@@ -48,7 +48,12 @@ func (g *Gateway) findTarget(r *http.Request, x *exchange) error {
 	if !ok {
 		return g.notCallable(x, name)
 	}
-	x.target = target
+	if x.target = target; x.bridged() && (target.A2A.Bridge == nil || strings.HasPrefix(r.URL.EscapedPath(), agentsPrefix)) {
+		return &agentbus.Error{
+			Code: agentbus.CodeInvalidRequest, Message: "agent " + target.Name + " speaks A2A",
+			Explain: &agentbus.Explain{Rule: "A3", Next: "call it at " + a2aPrefix + target.Name},
+		}
+	}
 	return nil
 }
 

@@ -33,6 +33,9 @@ type Target struct {
 	// critic@example.com; none when it has none. It is compared when calls go
 	// round in a circle (C12).
 	Address agentbus.Address
+	// ACL says who may call the agent, by evidence (C24); nil: whoever the grants
+	// of callers let.
+	ACL *agentbus.ACL
 	// Cue tells the agent, which is a model, where in a chain of agents it
 	// answers: as the first message of a chat completion, or as instructions (C9).
 	Cue bool

@@ -186,7 +186,8 @@ func (g *Gateway) lineage(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x, h := exchangeOf(r), r.Header
 		if e := x.envelope; e != nil {
-			if e.peek(x.body); e.fault == nil {
+			e.peek(x.body)
+			if x.body = e.readMention(x.body); e.fault == nil {
 				h = a2a.MergeLineage(h, &e.call, x.body)
 			}
 		}
@@ -200,6 +201,9 @@ func (g *Gateway) lineage(next http.Handler) http.Handler {
 		}
 		if x.inProcess != nil {
 			l.Chain = x.inProcess.Chain
+		}
+		if e := x.envelope; e != nil && e.mention.Chain != nil {
+			l.Chain = e.mention.Chain
 		}
 		x.lineage, x.named, x.minted = l, l.Run != "", l.Turn == ""
 		g.place(x, l.TraceParent, l.TraceState)

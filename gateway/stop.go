@@ -15,6 +15,7 @@ const maxStopped = 65_536
 var errRunStopped = &agentbus.Error{
 	Code: agentbus.CodeRunStopped, Message: "this run was stopped by its operator",
 	Explain: &agentbus.Explain{Rule: "G14", Next: "begin a run of its own, or ask the operator why this one was stopped"},
+	Err:     agentbus.ErrForGood,
 }
 
 // Stop ends every call of a run that is being executed here, or waits to be, and

@@ -2,11 +2,13 @@ package gateway
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/internal/httpx"
 )
 
@@ -20,6 +22,7 @@ const maxTapped = 1 << 20
 // comments, and bytes cut anywhere.
 type tap struct {
 	dialect dialect
+	most    int                 // bytes of one event that are looked at; 0: maxTapped
 	redact  func(string) string // takes credentials out of the agent's words; nil: nothing to take out
 	line    []byte              // the line so far
 	event   []byte              // the data of the event so far
@@ -29,8 +32,13 @@ type tap struct {
 	events  int                 // with data
 	usage   []byte              // the last event that told a usage
 	failure string              // the error that the agent told under status 200
-	done    bool                // the event that ends a stream of this dialect was seen
-	ended   bool                // and so was the blank line behind it
+	binding a2a.Binding         // of dialectA2A, whose events told is shown
+	told    func([]byte, *a2a.Frame)
+	lines   int  // of data in the event so far
+	read    bool // told was shown the event already
+	blank   bool // the last line was blank: the next event has not begun
+	done    bool // the event that ends a stream of this dialect was seen
+	ended   bool // and so was the blank line behind it
 }
 
 // feed takes the next bytes. It returns where in b the event that ends the
@@ -81,7 +89,7 @@ func lineEnd(b []byte) int {
 }
 
 func (t *tap) keep(b []byte) {
-	if len(t.line)+len(b) <= maxTapped {
+	if t.blank = false; len(t.line)+len(b) <= or(t.most, maxTapped) {
 		t.line = append(t.line, b...)
 	}
 }
@@ -111,7 +119,7 @@ func (t *tap) endLine(line []byte) {
 		t.begun = true
 		line = bytes.TrimPrefix(line, bom)
 	}
-	if len(line) == 0 {
+	if t.blank = len(line) == 0; t.blank {
 		t.endEvent()
 		return
 	}
@@ -120,10 +128,10 @@ func (t *tap) endLine(line []byte) {
 		return // a comment, or another field
 	}
 	data = bytes.TrimPrefix(data, []byte(" "))
-	if t.some && len(t.event) < maxTapped {
+	if t.some && len(t.event) < or(t.most, maxTapped) {
 		t.event = append(t.event, '\n')
 	}
-	if len(t.event)+len(data) <= maxTapped {
+	if len(t.event)+len(data) <= or(t.most, maxTapped) {
 		t.event = append(t.event, data...)
 	}
 	t.some = true
@@ -133,6 +141,10 @@ func (t *tap) endLine(line []byte) {
 // look tells the end of the stream as soon as its line is whole.
 func (t *tap) look() {
 	switch {
+	case t.dialect == dialectA2A:
+		if t.lines++; t.lines <= maxFrameLines { // more are read once, at their end
+			t.frame()
+		}
 	case t.dialect == dialectChat:
 		t.done = t.done || bytes.Equal(t.event, doneMark)
 	case t.dialect == dialectResponses && bytes.Contains(t.event, response):
@@ -150,6 +162,12 @@ func (t *tap) endEvent() {
 		return
 	}
 	t.events++
+	if t.dialect == dialectA2A {
+		t.frame()
+		t.lines, t.read = 0, false
+		t.event, t.some, t.ended = t.event[:0], false, t.done
+		return
+	}
 	if bytes.Contains(t.event, usageKey) {
 		t.usage = append(t.usage[:0], t.event...)
 	}
@@ -160,6 +178,24 @@ func (t *tap) endEvent() {
 	}
 	t.event, t.some, t.ended = t.event[:0], false, t.done
 }
+
+// maxFrameLines is how many lines of data an event of A2A may have for its end
+// to be told at its last line.
+const maxFrameLines = 4
+
+// frame reads the event so far as one of A2A, once it is whole.
+func (t *tap) frame() {
+	if t.read || !json.Valid(t.event) {
+		return
+	}
+	t.read = true
+	f := a2a.ReadFrame(t.event, t.binding)
+	t.done = t.done || f.End
+	t.told(t.event, &f)
+}
+
+// between reports whether the last event is over and the next one has not begun.
+func (t *tap) between() bool { return t.blank && !t.cr || t.events == 0 && !t.begun }
 
 func (t *tap) fail(e gjson.Result) {
 	message := e.Get("message").String()

@@ -101,6 +101,7 @@ type upstream struct {
 	name     string // the base as text, which it is known by
 	inFlight atomic.Int64
 	failures atomic.Int64 // in a row; changed under pool.mu
+	card     heldCard     // of an A2A agent
 	era      atomic.Int64 // counts ejections, ever; likewise
 
 	// Guarded by pool.mu:
@@ -158,10 +159,10 @@ func newPool(t *Target) *pool {
 // begin chooses the URL of one try, not among those tried as long as there are
 // others. The try must be ended.
 func (p *pool) begin(x *exchange, tried uint64) try {
-	if len(p.list) == 1 {
-		u := p.list[0]
+	if at := p.only(x); at >= 0 {
+		u := p.list[at]
 		u.inFlight.Add(1)
-		return try{pool: p, to: u, bit: 1, era: u.era.Load()}
+		return try{pool: p, to: u, bit: 1 << at, era: u.era.Load()}
 	}
 	var order []agentbus.Digest
 	if p.affinity {
@@ -181,6 +182,20 @@ func (p *pool) begin(x *exchange, tried uint64) try {
 	t := try{pool: p, to: u, bit: 1 << at, era: u.era.Load(), probe: u.due(now)}
 	u.probing = u.probing || t.probe
 	return t
+}
+
+// only returns which URL a request must go to, or -1: the one that there is, or
+// the one that has the task it is about (A12).
+func (p *pool) only(x *exchange) int {
+	if len(p.list) == 1 {
+		return 0
+	}
+	for at, u := range p.list {
+		if x.pinned != "" && u.name == x.pinned {
+			return at
+		}
+	}
+	return -1
 }
 
 // order draws a number for each URL, by which the least is the one of a

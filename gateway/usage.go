@@ -40,6 +40,9 @@ func (x *exchange) tellCost(h http.Header, prefix string) {
 // usage returns the usage that a whole answer told, or an estimate of it. An
 // error answer that tells none used nothing.
 func (a *answer) usage(status int, body []byte) agentbus.Usage {
+	if e := a.exchange.envelope; e != nil {
+		return a.exchange.usageOfFrame(&e.told, int64(len(body)))
+	}
 	if u, ok := parseUsage(body); ok || status >= 400 {
 		return u
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -47,10 +48,13 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 		Header: headers(a.Headers), Secrets: secrets(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
 		Affinity: a.Affinity == config.AffinityConversation, Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
 		Concurrency: a.Concurrency, Queue: a.Queue, QueueTimeout: a.QueueTimeout,
-		Kagent: a.Kagent, RefuseUnknown: a.OnCrash == config.CrashRefuse,
+		Kagent: a.Kagent, ACL: acl(a.ACL), RefuseUnknown: a.OnCrash == config.CrashRefuse,
 	}
 	if a.Price != nil {
 		t.Price, t.Priced = agentbus.Price(*a.Price), true
+	}
+	if a.Kind == config.KindA2A {
+		return t, errors.Join(s.a2aAgent(t, a), reach(t, a))
 	}
 	if a.Kind == config.KindOpenAI {
 		t.Cue = true

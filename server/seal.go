@@ -41,16 +41,23 @@ func (s *wiring) unsealed(ctx context.Context, e *agentbus.Execution) (c agentbu
 	if err != nil {
 		return c, "", err
 	}
+	if !found {
+		return c, "its credential is not stored", nil
+	}
+	return s.opened(ctx, sealed, e.ID, e.Payer)
+}
+
+// opened returns the credential that was sealed for an id, once it is known to be
+// that of payer. Without one it says why.
+func (s *wiring) opened(ctx context.Context, sealed []byte, id agentbus.ExecutionID, payer agentbus.Payer) (c agentbus.Credential, why string, err error) {
 	aead, ok, err := s.sealing()
 	switch {
 	case err != nil:
 		return c, "", err
-	case !found:
-		return c, "its credential is not stored", nil
 	case !ok:
 		return c, "its credential is sealed, and there is no sealing key here", nil
 	}
-	plain, err := aead.Open(nil, nil, sealed, []byte(e.ID))
+	plain, err := aead.Open(nil, nil, sealed, []byte(id))
 	if err != nil {
 		return c, "its credential was sealed under another key", nil //nolint:nilerr // the reason is the error
 	}
@@ -59,7 +66,7 @@ func (s *wiring) unsealed(ctx context.Context, e *agentbus.Execution) (c agentbu
 	switch refused := agentbus.CodeOf(err) == agentbus.CodeUnauthenticated; {
 	case err != nil && !refused:
 		return agentbus.Credential{}, "", errors.Join(errors.New("identify the payer of a sealed credential"), err)
-	case refused, agentbus.Payer(p.ID) != e.Payer:
+	case refused, agentbus.Payer(p.ID) != payer:
 		return agentbus.Credential{}, "its sealed credential is not accepted any more", nil
 	}
 	return c, "", nil

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/identity"
@@ -56,6 +57,7 @@ type Server struct {
 	store   Store
 	admin   *admin.API
 	agents  *httpx.Direct   // to agents on the network
+	tasks   *httpx.Direct   // to those that speak A2A, whose answers may begin when their task is over
 	issuers *http.Transport // to those who know tokens
 	metrics *telemetry.Metrics
 	traces  *telemetry.Traces      // nil: none are sent
@@ -63,6 +65,7 @@ type Server struct {
 	ending  sync.WaitGroup         // programs that are being ended
 	url     atomic.Pointer[string] // where the bus is reached from this machine; nil: nowhere yet
 
+	face      *a2a.Face
 	driven    drives
 	loopback  loopback
 	current   atomic.Pointer[wiring]
@@ -95,6 +98,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if s.traces, err = telemetry.NewTraces(ctx, telemetry.TracesConfig{OTLP: c.Telemetry.OTLP, Version: c.Version, Logger: s.log}); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
+	if err := s.buildFace(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	w, err := s.wire(s.cfg)
 	if err == nil {
 		err = w.stopAgain(ctx)
@@ -116,13 +122,19 @@ func (s *Server) dial() {
 		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
 		MaxIdleConnsPerHost: 64, // no proxy from the environment: tokens are shown to their issuer only (P24)
 	}
+	s.agents, s.tasks = way(s.cfg.Limits.ResponseHeader), way(0) // the gateway bounds the latter by its call_timeout
+}
+
+// way returns a way to agents, which may take headerTimeout to begin an answer;
+// 0: as long as they like.
+func way(headerTimeout time.Duration) *httpx.Direct {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
-	s.agents = &httpx.Direct{
-		Dialer: dialer, HeaderTimeout: s.cfg.Limits.ResponseHeader, IdleTimeout: 90 * time.Second,
+	return &httpx.Direct{
+		Dialer: dialer, HeaderTimeout: headerTimeout, IdleTimeout: 90 * time.Second,
 		Else: &http.Transport{
 			MaxIdleConns: 4096, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 90 * time.Second,
 			TLSHandshakeTimeout:   10 * time.Second,
-			ResponseHeaderTimeout: s.cfg.Limits.ResponseHeader,
+			ResponseHeaderTimeout: headerTimeout,
 			DisableCompression:    true,               // answers are stored as they came (G11)
 			DialContext:           dialer.DialContext, // no proxy from the environment: credentials go to agents only (P24)
 		},
@@ -156,11 +168,15 @@ func (s *Server) Live() []agentbus.CallRecord { return s.now().gateway.Live() }
 // Close ends the programs that wait for work, closes the store, and sends the
 // spans that wait. Nothing may use the Server any more.
 func (s *Server) Close() error {
+	if s.face != nil {
+		s.face.Close()
+	}
 	if w := s.now(); w != nil {
 		s.endPrograms(w, nil)
 	}
 	s.ending.Wait()
 	s.agents.CloseIdleConnections()
+	s.tasks.CloseIdleConnections()
 	s.issuers.CloseIdleConnections()
 	err := s.store.Close()
 	if s.traces != nil {
@@ -213,6 +229,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv, l := s.http(l, s.Handler())
 	defer s.keep(ctx)()
 	defer s.watching(ctx)()
+	defer s.recovering(ctx)()
 	work := s.work(ctx)
 	defer work.wait()
 	served := make(chan error, 1)
@@ -254,6 +271,8 @@ func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan erro
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
 	defer cancel()
 	err := srv.Shutdown(patience)
+	s.face.Drain(patience) // tasks outlive their callers
+	s.face.Close()         // what is left of them is the next process's
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.now().gateway.Abort()
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

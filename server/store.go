@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
@@ -18,6 +19,7 @@ type Store interface {
 	conversation.Runs
 	gateway.Ledger
 	gateway.Recorder
+	gateway.RemoteTasks
 	identity.Keys
 	Reader
 	KeyRing
@@ -25,6 +27,10 @@ type Store interface {
 	Waiting
 	Books
 	Keeper
+	identity.Proofs
+	gateway.HopKeeper
+	a2a.Tasks
+	a2a.Sessions
 
 	InstallKey() []byte          // 32 random bytes made with the store (P19)
 	Check(context.Context) error // whether it can be written
@@ -79,6 +85,9 @@ type Keeper interface {
 	Sweep(ctx context.Context, before time.Time, limit int) (n int, err error)
 	// ReleaseDead gives back what calls of dead processes hold (G24, G27).
 	ReleaseDead(ctx context.Context, alive func(owner string) bool) (n int, err error)
+	// ForgetRemoteTasks removes tasks of A2A agents that were not seen since
+	// before, at most limit at once; 0: there are none left (A12).
+	ForgetRemoteTasks(ctx context.Context, before time.Time, limit int) (n int, err error)
 	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
 	Broken() <-chan struct{} // closed once nothing is written any more (I2)
 }

@@ -43,13 +43,17 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 }
 
 // sweep removes the stored answers that are older than the configuration keeps
-// them (G25).
+// them (G25), and the tasks of A2A agents that nobody asked for in a week (A12).
 func (s *Server) sweep(ctx context.Context) {
-	before := time.Now().Add(-s.now().cfg.Retention.Replies)
+	s.sweepBy(ctx, "old answers", time.Now().Add(-s.now().cfg.Retention.Replies), s.store.Sweep)
+	s.sweepBy(ctx, "old tasks", time.Now().Add(-agentbus.RemoteTaskAge), s.store.ForgetRemoteTasks)
+}
+
+func (s *Server) sweepBy(ctx context.Context, what string, before time.Time, sweep func(context.Context, time.Time, int) (int, error)) {
 	for ctx.Err() == nil {
-		n, err := s.store.Sweep(ctx, before, sweepBatch)
+		n, err := sweep(ctx, before, sweepBatch)
 		if err != nil && ctx.Err() == nil {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "cannot sweep old answers", slog.Any("error", err))
+			s.log.LogAttrs(ctx, slog.LevelWarn, "cannot sweep "+what, slog.Any("error", err))
 		}
 		if err != nil || n == 0 {
 			return

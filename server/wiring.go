@@ -48,7 +48,11 @@ func (s *Server) wire(c Config) (*wiring, error) {
 		w.router.table.Load().Inherit(before.router.table.Load())
 	}
 	var err error
-	w.gateway, err = build(w.gatewayConfig())
+	made := w.gatewayConfig()
+	if err := w.buildTrust(&made); err != nil {
+		return nil, err
+	}
+	w.gateway, err = build(made)
 	return w, err
 }
 
@@ -94,8 +98,8 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
 		Chain:           s.chainRules(),
 		Owner:           s.owner, Alive: alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
-		Observers: []gateway.Observer{s.metrics}, Directory: s.found,
-		A2A: gateway.A2AConfig{Webhook: s.dialer.Webhook},
+		Observers: []gateway.Observer{s.metrics}, Directory: s.found, Face: s.face,
+		A2A: s.a2a(),
 	}
 	if s.traces != nil {
 		c.Observers, c.Tracer = append(c.Observers, s.traces), s.traces

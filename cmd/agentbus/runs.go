@@ -67,8 +67,9 @@ func dash(s string) string {
 
 // traceVerb shows who called whom in a run, and who paid.
 type traceVerb struct {
-	ID     string `arg:"" name:"run" help:"The run."`
-	Follow bool   `help:"Show a conversation as it goes on, a line an event, until it halts; exit as agentbus run does."`
+	ID       string `arg:"" name:"run" help:"The run; or the word verify, with the run behind it."`
+	Verified string `arg:"" optional:"" name:"verified" help:"Behind verify: the run whose signed hops are checked."`
+	Follow   bool   `help:"Show a conversation as it goes on, a line an event, until it halts; exit as agentbus run does."`
 }
 
 // A trace is all that is known of a run.
@@ -82,6 +83,12 @@ type trace struct {
 
 // Run prints the tree of a run.
 func (v *traceVerb) Run(ctx context.Context, a *app) error {
+	switch {
+	case v.ID == "verify" && v.Verified != "":
+		return v.verify(ctx, a)
+	case v.Verified != "":
+		return &failure{exit: exitUsage, what: "there is one run too many", next: "write agentbus trace RUN, or agentbus trace verify RUN"}
+	}
 	s, _, err := a.opened(ctx)
 	if err != nil {
 		return err

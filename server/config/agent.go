@@ -15,28 +15,33 @@ const (
 	KindBuiltin      Kind = "builtin"      // one of ours: offline, for trying and testing
 	KindConversation Kind = "conversation" // a declared conversation
 	KindExec         Kind = "exec"         // a program
+	KindA2A          Kind = "a2a"          // an A2A agent
 )
-
-// laterKinds are kinds of the specification that this version does not serve.
-var laterKinds = []Kind{"a2a"}
 
 // An Agent is one agent of the bus. The key it stands under is its name.
 type Agent struct {
-	Kind    Kind     `yaml:"kind" required:"true" enum:"openai|builtin|conversation|exec" doc:"openai (an OpenAI-compatible URL), builtin (offline, for trying and testing), conversation or exec (a program)."`
+	Kind    Kind     `yaml:"kind" required:"true" enum:"openai|a2a|builtin|conversation|exec" doc:"openai (an OpenAI-compatible URL), a2a (an agent that speaks A2A), builtin (offline, for trying and testing), conversation or exec (a program)."`
 	Aliases []string `yaml:"aliases" pattern:"^[!#-+\\x2d-~]{1,200}$" doc:"Other names a caller may use for it as model."`
 	Address string   `yaml:"address" pattern:"^((@|acct:)?[A-Za-z0-9._-]{1,64}@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?[.])+[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)?$" example:"'@critic@bots.example.com'" doc:"Address under which everybody finds it, by WebFinger and the card of its address, and which a caller may use as model (C34, C36). Empty: it has none."`
 
-	URL            string                         `yaml:"url" example:"http://127.0.0.1:9001/v1" for:"openai" required:"true" or:"urls" pattern:"^https?://[^?#@]+$" doc:"Base URL, such as http://127.0.0.1:9001/v1."`
-	URLs           []string                       `yaml:"urls" for:"openai" min:"1" max:"32" pattern:"^https?://[^?#@]+$" doc:"Several base URLs in place of url: each call goes to the one with the fewest in flight (G13)."`
-	Affinity       AgentAffinity                  `yaml:"affinity" for:"openai|exec" enum:"conversation" doc:"conversation: the calls of one conversation of one payer go to the same of urls for as long as it answers (G13), or to the same working directory and worker of a program (B4). Empty: to any."`
-	Eject          Eject                          `yaml:"eject" for:"openai" doc:"When one of urls is left out (G13)."`
+	URL            string                         `yaml:"url" example:"http://127.0.0.1:9001/v1" for:"openai|a2a" required:"true" or:"urls" pattern:"^https?://[^?#@]+$" doc:"Base URL, such as http://127.0.0.1:9001/v1. Of an a2a agent, what its card stands below; the endpoints that the card names on the same host are called, else the URL itself."`
+	URLs           []string                       `yaml:"urls" for:"openai|a2a" min:"1" max:"32" pattern:"^https?://[^?#@]+$" doc:"Several base URLs in place of url: each call goes to the one with the fewest in flight (G13)."`
+	Affinity       AgentAffinity                  `yaml:"affinity" for:"openai|a2a|exec" enum:"conversation" doc:"conversation: the calls of one conversation of one payer go to the same of urls for as long as it answers (G13), or to the same working directory and worker of a program (B4). Empty: to any."`
+	Eject          Eject                          `yaml:"eject" for:"openai|a2a" doc:"When one of urls is left out (G13)."`
 	Model          string                         `yaml:"model" for:"openai" doc:"The agent's own name of its model. Empty: the caller's is passed on."`
-	APIKeyEnv      string                         `yaml:"api_key_env" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" for:"openai" doc:"Environment variable that holds the agent's API key."`
-	APIKeyFile     string                         `yaml:"api_key_file" for:"openai" doc:"File that holds the agent's API key, on one line."`
-	Headers        map[string]agentbus.Credential `yaml:"headers" keys:"^[!#$%&'*+.^_|~0-9A-Za-z-]{1,128}$" for:"openai" doc:"Headers added to every call of the agent. Protocol headers and Authorization cannot be set (K6)."`
-	Auth           AgentAuth                      `yaml:"auth" for:"openai" enum:"passthrough" doc:"passthrough hands the agent the caller's own Authorization (P22). Empty: it gets its own key, or none."`
-	Kagent         bool                           `yaml:"kagent" for:"openai" default:"false" doc:"Tell the agent on whose behalf it is called: x-user-id, and x-kagent-source: agent on calls of agents and conversations (K7)."`
-	AllowPlaintext bool                           `yaml:"allow_plaintext" for:"openai" doc:"Send credentials over plain HTTP to a host that is not loopback (P24)."`
+	APIKeyEnv      string                         `yaml:"api_key_env" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" for:"openai|a2a" doc:"Environment variable that holds the agent's API key."`
+	APIKeyFile     string                         `yaml:"api_key_file" for:"openai|a2a" doc:"File that holds the agent's API key, on one line."`
+	Headers        map[string]agentbus.Credential `yaml:"headers" keys:"^[!#$%&'*+.^_|~0-9A-Za-z-]{1,128}$" for:"openai|a2a" doc:"Headers added to every call of the agent. Protocol headers and Authorization cannot be set (K6)."`
+	Auth           AgentAuth                      `yaml:"auth" for:"openai|a2a" enum:"passthrough" doc:"passthrough hands the agent the caller's own Authorization (P22). Empty: it gets its own key, or none."`
+	Kagent         bool                           `yaml:"kagent" for:"openai|a2a" default:"false" doc:"Tell the agent on whose behalf it is called: x-user-id, and x-kagent-source: agent on calls of agents and conversations (K7)."`
+	AllowPlaintext bool                           `yaml:"allow_plaintext" for:"openai|a2a" doc:"Send credentials over plain HTTP to a host that is not loopback (P24)."`
+
+	DefaultVersion  string    `yaml:"default_version" for:"a2a" pattern:"^([0-9]+[.][0-9]+)?$" example:"'0.3'" doc:"A2A version that the agent is told when a caller names none. Empty: none either, which means 0.3 (A8)."`
+	Dedupe          A2ADedupe `yaml:"dedupe" for:"a2a" enum:"message_id|off" doc:"message_id: a message whose id was seen before is answered from memory, as with an Idempotency-Key (A20). Empty: as a2a.dedupe says."`
+	Push            A2APush   `yaml:"push" for:"a2a" enum:"deny|passthrough" doc:"Webhooks, which bypass the bus: deny, or passthrough to URLs on the public network. Empty: as a2a.push says (A17)."`
+	IsolateSessions bool      `yaml:"isolate_sessions" for:"a2a" default:"false" doc:"Called as a model, the agent is told each call in an A2A context of its own. false: the calls of one participant of a run share one (K8)."`
+	Idempotent      bool      `yaml:"idempotent" for:"a2a" default:"false" doc:"The agent answers a message that comes again with what it made of it the first time: one whose connection was lost is sent again. false: its call fails with outcome_unknown (A22)."`
+	ForwardHeaders  []string  `yaml:"forward_headers" for:"a2a" pattern:"^[!#$%&'*+.^_|~0-9A-Za-z-]{1,128}$" example:"[x-tenant]" doc:"Headers of callers that the agent is told, beside those of A2A and of the protocol (A7)."`
 
 	Builtin      string `yaml:"builtin" for:"builtin" required:"true" enum:"echo|eliza|loop|flaky|slow" doc:"echo, eliza, loop (calls itself), flaky or slow."`
 	Conversation string `yaml:"conversation" example:"NAME" for:"conversation" required:"true" doc:"Name of the conversation that answers."`
@@ -59,6 +64,7 @@ type Agent struct {
 	DirAge     time.Duration `yaml:"dir_age" for:"exec" default:"7d" min:"1h" doc:"How long the working directory of a conversation is kept after its last turn (B3)."`
 	ShareDir   bool          `yaml:"share_dir" for:"exec" doc:"The program runs in dir itself, whoever calls."`
 
+	ACL        *ACL             `yaml:"acl" doc:"Who may call the agent, by evidence of identity (C24). Absent: whoever the agents of its key let."`
 	Detach     AgentDetach      `yaml:"detach" default:"on" enum:"on|off" doc:"off: a call ends when its caller leaves, whatever the section detach says (G14)."`
 	Price      *Price           `yaml:"price" doc:"What a call costs the payer. Absent: nothing is known of its price."`
 	UsageCost  bool             `yaml:"usage_cost" doc:"Charge what the agent reports as usage.cost, in place of price (G26)."`
@@ -76,11 +82,6 @@ type Agent struct {
 	// APIKeyEnv or APIKeyFile; none when the agent has no key.
 	Authorization agentbus.Credential `yaml:"-"`
 
-	_ later `yaml:"default_version" doc:"A2A version of callers that name none."`
-	_ later `yaml:"dedupe" doc:"A2A deduplication by message id."`
-	_ later `yaml:"isolate_sessions" doc:"A fresh A2A context for each call."`
-	_ later `yaml:"push" doc:"A2A push notifications."`
-	_ later `yaml:"idempotent" doc:"The agent deduplicates by itself."`
 	_ later `yaml:"manifest" doc:"Agent manifest."`
 	_ later `yaml:"harness_role" doc:"Role in a harness."`
 	_ later `yaml:"sharing" doc:"What workers share."`
@@ -146,6 +147,24 @@ type ExecFields struct {
 	OutputTokens string   `yaml:"output_tokens" doc:"The output tokens."`
 	Cost         string   `yaml:"cost" doc:"What it cost in USD; charged with usage_cost: true."`
 }
+
+// A2ADedupe says by what duplicates of a message are told.
+type A2ADedupe string
+
+// What duplicates are told by.
+const (
+	DedupeMessage A2ADedupe = "message_id"
+	DedupeOff     A2ADedupe = "off" // by turn id and Idempotency-Key only
+)
+
+// A2APush is what becomes of webhooks (A17).
+type A2APush string
+
+// What becomes of webhooks.
+const (
+	PushDeny        A2APush = "deny"
+	PushPassthrough A2APush = "passthrough"
+)
 
 // AgentAuth is whose Authorization an agent gets.
 type AgentAuth string

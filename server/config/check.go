@@ -36,12 +36,29 @@ func (l *loader) check() {
 	l.admin()
 	l.installKey()
 	l.sealingKey()
+	l.trust()
 	l.agents()
 	l.resolver()
 	l.conversations()
 	l.budgets()
 	l.auth()
 	l.tls()
+	l.a2a()
+}
+
+// a2a checks the A2A surface.
+func (l *loader) a2a() {
+	if name := l.c.A2A.DefaultAgent; name != "" {
+		if _, ok := l.c.Agents[name]; !ok {
+			l.fault("a2a.default_agent", "there is no agent "+quote(name), known("agents", name, l.c.Agents))
+		}
+	}
+	for i, text := range l.c.TrustedProxies {
+		_, err := netip.ParsePrefix(text)
+		if _, e := netip.ParseAddr(text); err != nil && e != nil {
+			l.fault(item("trusted_proxies", i), "this is neither a network nor an address", "write it like 10.0.0.0/8 or 10.0.0.7")
+		}
+	}
 }
 
 // flags reports a flag for a key that does not exist: a fault of the program.

@@ -16,8 +16,9 @@ const (
 )
 
 var (
-	headerRE = regexp.MustCompile(headerPattern)
-	aliasRE  = regexp.MustCompile(aliasPattern)
+	headerRE  = regexp.MustCompile(headerPattern)
+	versionRE = regexp.MustCompile(`^[0-9]+[.][0-9]+$`)
+	aliasRE   = regexp.MustCompile(aliasPattern)
 
 	// ownHeaders are set by the bus itself, or mean the connection.
 	ownHeaders = []string{
@@ -87,7 +88,15 @@ func (l *loader) agent(a *Agent, path string) {
 	}
 	switch a.Kind {
 	case KindOpenAI:
-		l.openai(a, path)
+		l.remote(a, path)
+	case KindA2A:
+		l.remote(a, path)
+		if a.DefaultVersion != "" && !versionRE.MatchString(a.DefaultVersion) {
+			l.fault(join(path, "default_version"), "this is not a version of A2A", "write it like \"1.0\"")
+		}
+		for i, name := range a.ForwardHeaders {
+			l.header(item(join(path, "forward_headers"), i), name)
+		}
 	case KindConversation:
 		if _, ok := l.c.Conversations[a.Conversation]; !ok && a.Conversation != "" {
 			l.fault(join(path, "conversation"), "there is no conversation "+quote(a.Conversation), known("conversations", a.Conversation, l.c.Conversations))
@@ -168,7 +177,8 @@ func (l *loader) variable(path, name string) {
 	}
 }
 
-func (l *loader) openai(a *Agent, path string) {
+// remote checks an agent that is reached at URLs.
+func (l *loader) remote(a *Agent, path string) {
 	text, ok := l.secretText(path, "api_key_env", a.APIKeyEnv, "api_key_file", a.APIKeyFile)
 	if ok {
 		a.Authorization = agentbus.NewCredential("Bearer " + text)

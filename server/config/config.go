@@ -63,14 +63,16 @@ type Config struct {
 	Ledger         Ledger                  `yaml:"ledger" doc:"Once per turn, charged once."`
 	Chain          Chain                   `yaml:"chain" doc:"Calls that agents make while they answer one."`
 	Resolver       Resolver                `yaml:"resolver" doc:"Agents of other organisations, by address (C33, C35)."`
+	A2A            A2A                     `yaml:"a2a" doc:"The A2A surface (A3)."`
+	TrustedProxies []string                `yaml:"trusted_proxies" pattern:"^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$" example:"[10.0.0.0/8]" doc:"Networks whose X-Forwarded-Proto and X-Forwarded-Host say under which URL the bus was asked, where public_url is empty. Absent: nobody is believed (A10)."`
 	Lineage        Lineage                 `yaml:"lineage" doc:"Which conversation a call belongs to."`
+	Trust          Trust                   `yaml:"trust" doc:"Who is believed beside those who call (C16, C23), and what this bus signs with."`
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
 	Telemetry      Telemetry               `yaml:"telemetry" doc:"What is told to the world outside (G33, G34)."`
 	StrictHTTP     bool                    `yaml:"strict_http" restart:"true" default:"true" env:"AGENTBUS_STRICT_HTTP" doc:"Refuse ambiguous HTTP at the socket: two body lengths, folded headers, bare line feeds (G36)."`
 	InstallKeyFile string                  `yaml:"install_key_file" restart:"true" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
-	_ later `yaml:"a2a" doc:"The A2A surface."`
 	_ later `yaml:"tools" doc:"Tools offered to agents."`
 	_ later `yaml:"escalation" doc:"Passing payment and consent requests on."`
 
@@ -201,6 +203,20 @@ type Lineage struct {
 type Resolver struct {
 	Domains    []string `yaml:"domains" idle:"true" example:"[bots.example.com]" pattern:"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?[.])+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"Domains whose agents may be called by address, such as bots.example.com, each by itself. Empty: none (C35)."`
 	AllowHosts []string `yaml:"allow_hosts" example:"[bus.internal:8080]" pattern:"^(http://)?[^/?#@ ]+$" doc:"Hosts, as host or host:port, that may be asked although they are on a private network or this machine, over plain HTTP too. With a port, WebFinger of that domain is asked there, and with http:// before it over plain HTTP (C33)."`
+}
+
+// A2ACompat is an older version of A2A that is served too.
+type A2ACompat string
+
+// Compat03 is A2A 0.3.
+const Compat03 A2ACompat = "0.3"
+
+// A2A says how agents are served over A2A.
+type A2A struct {
+	DefaultAgent string    `yaml:"default_agent" example:"NAME" doc:"Agent whose card stands at /.well-known/agent-card.json. Empty: none (A3)."`
+	Push         A2APush   `yaml:"push" default:"deny" enum:"deny|passthrough" doc:"Webhooks of a2a agents, which bypass the bus: deny, or passthrough to URLs on the public network (A17)."`
+	Dedupe       A2ADedupe `yaml:"dedupe" default:"off" enum:"message_id|off" doc:"message_id: a message to an a2a agent whose id was seen before is answered from memory, as with an Idempotency-Key (A20)."`
+	Compat       A2ACompat `yaml:"compat" pattern:"^(0[.]3)?$" example:"'0.3'" doc:"0.3: agents that do not speak A2A themselves are served to clients of A2A 0.3 too. Empty: to those of 1.0 (A26)."`
 }
 
 // A CycleMode is what a call gets that goes round in a circle (G7).

@@ -55,7 +55,7 @@ func TestFaultsOfReading(t *testing.T) {
 		{"control character", `listen: "a\u0007:1"`, []string{"1:9: listen: the value holds a control character; write it on one line of plain text"}},
 		{"key without id", "keys: [{secret_env: SET}]", []string{"1:8: keys[0].id: the key is missing; add id: user-123"}},
 		{"text as key", "keys: [sk-canary]", []string{"1:8: keys[0]: here stands text where keys and values must stand; write keys and values"}},
-		{"agent without kind", "agents: {a: {}}", []string{"1:10: agents.a.kind: the key is missing; add kind: openai, builtin, conversation or exec"}},
+		{"agent without kind", "agents: {a: {}}", []string{"1:10: agents.a.kind: the key is missing; add kind: openai, a2a, builtin, conversation or exec"}},
 		{"agent that is nothing", "agents: {a: }", []string{"1:10: agents.a: it has no value; write its keys below it, or remove it"}},
 		{"program without a name", "agents: {a: {kind: exec, command: []}}", []string{"1:26: agents.a.command: the program has no name; write it as a list: the program, then its arguments"}},
 		{"lines of what", "agents: {a: {kind: exec, command: [x], output: jsonl}}", []string{"1:48: agents.a.output: nothing says what in the lines is the answer; name it with fields: {text: PATH}, or with result"}},
@@ -67,7 +67,7 @@ func TestFaultsOfReading(t *testing.T) {
 		{"session that is not told", "agents: {a: {kind: exec, command: [x], affinity: conversation, session: {first: ['{session}']}}}", []string{"1:64: agents.a.session.next: the turns after the first one are not told their session; name it, such as next: [--resume, \"{session}\"]"}},
 		{"variable of the bus", "agents: {a: {kind: exec, command: [x], env: [AGENTBUS_URL]}}", []string{"1:46: agents.a.env[0]: the bus sets this variable itself; remove it"}},
 		{"no directory to share", "agents: {a: {kind: exec, command: [x], share_dir: true}}", []string{"1:51: agents.a.share_dir: there is no directory to share; name it with dir, or remove share_dir"}},
-		{"a2a", "agents: {a: {kind: a2a}}", []string{"1:20: agents.a.kind: this version has no agents of kind a2a; it has openai, builtin, conversation, exec; remove the agent until a version that has them"}},
+		{"a2a", "agents: {a: {kind: a2a}}", []string{"1:10: agents.a.url: an agent of kind a2a needs this key; add url: http://127.0.0.1:9001/v1"}},
 		{"sign in a price", "agents: {a: {kind: builtin, builtin: echo, price: {call: -1}}}", []string{`1:58: agents.a.price.call: "-1" is not an amount of dollars; write a decimal such as 0.15, without sign, exponent or currency`}},
 		{"exponent in a price", "agents: {a: {kind: builtin, builtin: echo, price: {call: 1e-3}}}", []string{`1:58: agents.a.price.call: "1e-3" is not an amount of dollars; write a decimal such as 0.15, without sign, exponent or currency`}},
 		{"several at once", "listn: a\nlimits: {max_depth: x}\nkeys: 4\n", []string{
@@ -156,7 +156,7 @@ a2a: {default_agent: "", compat: "", push: deny}
 tools: {default: []}
 escalation: on
 agents:
-  a: {kind: builtin, builtin: echo, detach: off, idempotent: true}
+  a: {kind: builtin, builtin: echo, detach: off}
   b: {kind: builtin, builtin: eliza, manifest: x}
 conversations:
   c: {participants: [{agent: a, approval: x}, {agent: b}], approval: x}
@@ -169,8 +169,8 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"resolver.domains", "a2a", "tools", "escalation",
-		"agents.a.idempotent", "agents.b.manifest",
+		"resolver.domains", "tools", "escalation",
+		"agents.b.manifest",
 		"conversations.c.participants[0].approval", "conversations.c.approval",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -75,6 +75,30 @@ var exampleText = map[string]string{
 #    affinity: conversation                           # a conversation stays with one of them
 #    eject: {failures: 5, for: 10s, at_most: 2m}      # when one of them is left out
 #    price: {}                                        # free; without a price a strict budget refuses its calls
+  # One that speaks A2A: its callers find it at /a2a/critic.
+#  critic:
+#    kind: a2a
+#    url: http://127.0.0.1:9004                       # its card is below: /.well-known/agent-card.json
+#    dedupe: message_id                               # the same message again is answered from memory
+#    default_version: "1.0"                           # what it is told when a caller names no version
+#    price: {call: 0.01}
+`,
+	"a2a": `#a2a:
+#  default_agent: critic # whose card stands at /.well-known/agent-card.json
+#  push: deny            # webhooks of a2a agents, which bypass the bus; or passthrough, to the public network
+#  dedupe: off           # or message_id, for all of them
+#  compat: '0.3'         # agents that do not speak A2A are served to clients of 0.3 too
+`,
+	"trust": `#trust:
+#  issuer: https://bus.example.com            # in whose name this bus signs; public_url when it is not set
+#  key_file: /etc/agentbus/signing.key        # made with: openssl rand -hex 32; or key_env
+#  signed_hops: true                          # sign every hop of a chain of agents, and verify those of other buses
+#  key_id: key-1                              # tells the key from those before it
+#  buses:
+#    - {issuer: https://bus.example.org, caller: bus-org}
+#  issuers:
+#    - {issuer: https://slack.example.com, methods: [urn:slack:signed], assurance: [platform], subject_prefixes: ["slack:T123/"], may_delegate: false}
+#  sts: {url: https://id.example.com/token, token_env: STS_TOKEN} # makes evidence for the next agent (C25); without it, it is wrapped
 `,
 	"sealing": `#sealing:
 #  key_file: /etc/agentbus/sealing.key # made with: openssl rand -hex 32; or key_env

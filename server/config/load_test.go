@@ -80,6 +80,8 @@ func TestDefaultsWithoutAFile(t *testing.T) { // G3, P10, G14, G25, G31
 		Workers:      config.Workers{Max: 1000, Lease: 30 * time.Second},
 		Chain:        config.Chain{Cycles: config.CyclesDigest, MaxHops: 4, MaxCalls: 64, RequireFromAgents: "allow"},
 		Lineage:      config.Lineage{LegacyParentFallback: true},
+		A2A:          config.A2A{Push: config.PushDeny, Dedupe: config.DedupeOff},
+		Trust:        config.Trust{KeyID: "key-1"},
 		DrainTimeout: 30 * time.Second,
 		StrictHTTP:   true,
 	}

@@ -180,9 +180,6 @@ func (f field) parseText(text, shown string, v reflect.Value) *mistake {
 	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return &mistake{"the value holds a control character", "write it on one line of plain text"}
 	}
-	if v.Type() == reflect.TypeFor[Kind]() && slices.Contains(laterKinds, Kind(text)) {
-		return &mistake{"this version has no agents of kind " + text, "it has " + strings.Join(f.enum, ", ") + "; remove the agent until a version that has them"}
-	}
 	if f.enum != nil && !slices.Contains(f.enum, text) {
 		return &mistake{quote(shown) + " is not a value it can have", "write " + oneOf(f.enum) + guess(text, f.enum)}
 	}

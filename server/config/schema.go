@@ -52,7 +52,7 @@ func sectionSchema(t reflect.Type) object {
 // have.
 func kindRules(t reflect.Type) []object {
 	var rules []object
-	for _, kind := range []Kind{KindOpenAI, KindBuiltin, KindConversation, KindExec} {
+	for _, kind := range []Kind{KindOpenAI, KindA2A, KindBuiltin, KindConversation, KindExec} {
 		forbidden, required, either := object{}, []string{}, []object{}
 		for _, f := range fieldsOf(t) {
 			switch {

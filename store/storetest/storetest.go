@@ -24,6 +24,9 @@ type Store interface {
 	Books
 	Upkeep
 	EventLog
+	RemoteTasks
+	Proofs
+	Tasks
 	InstallKey() []byte
 	Check(ctx context.Context) error
 	Close() error
@@ -83,6 +86,14 @@ type Upkeep interface {
 	Broken() <-chan struct{}
 }
 
+// RemoteTasks are the tasks of A2A agents (A12).
+type RemoteTasks interface {
+	RemoteTask(ctx context.Context, agent, id string) (t agentbus.RemoteTask, found bool, err error)
+	RemoteContext(ctx context.Context, agent string, payer agentbus.Payer, id string) (t agentbus.RemoteTask, found bool, err error)
+	SeeRemoteTask(ctx context.Context, t agentbus.RemoteTask) error
+	ForgetRemoteTasks(ctx context.Context, before time.Time, limit int) (n int, err error)
+}
+
 // Keys keeps the API keys (G4).
 type Keys interface {
 	CreateKey(ctx context.Context, k agentbus.APIKey) error
@@ -108,7 +119,7 @@ type Reads interface {
 // store again. Run closes what it opened.
 func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 	t.Helper()
-	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, eventLog, random} {
+	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, remoteTasks, proofs, tasks, eventLog, random} {
 		for _, name := range slices.Sorted(maps.Keys(promises)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -1,0 +1,223 @@
+package a2a
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	sdk "github.com/a2aproject/a2a-go/v2/a2a"
+
+	"github.com/agentbus/agentbus"
+)
+
+// Members of Mentionable's metadata (C28), and what those of x402 begin with (C32).
+const (
+	metaPolicy     = "policy"
+	metaResolution = "policy_resolution"
+	x402           = "x402."
+	x402Status     = "x402.payment.status"
+)
+
+// A resume is what is needed to go on with a task that waits: an Ask's Resume.
+type resume struct {
+	Task    string `json:"task"`
+	Context string `json:"context,omitempty"`
+	State   string `json:"state,omitempty"` // of the policy part: a secret of its issuer
+	X402    bool   `json:"x402,omitempty"`
+}
+
+func resumeOf(raw json.RawMessage) (r resume) {
+	_ = json.Unmarshal(raw, &r) // what is none of ours names no task
+	return r
+}
+
+// seen keeps the policy part of an answer as its bytes came: what is decoded and
+// encoded again is not what its issuer wrote (C19).
+func (t *talk) seen(raw []byte) {
+	type status struct {
+		Status struct {
+			Message struct {
+				Metadata map[string]json.RawMessage `json:"metadata"`
+			} `json:"message"`
+		} `json:"status"`
+	}
+	type event struct {
+		status
+
+		Task         *status `json:"task"`
+		StatusUpdate *status `json:"statusUpdate"`
+	}
+	var f struct {
+		event
+
+		Result event `json:"result"`
+	}
+	if json.Unmarshal(raw, &f) != nil {
+		return
+	}
+	for _, s := range [...]*status{&f.status, f.Task, f.StatusUpdate, &f.Result.status, f.Result.Task, f.Result.StatusUpdate} {
+		if s == nil || len(s.Status.Message.Metadata) == 0 {
+			continue
+		}
+		if p := policyOf(s.Status.Message.Metadata); p != nil {
+			t.policy = p
+		}
+	}
+}
+
+// policyOf returns what a status asks for: a policy part as it came (C28), or a
+// payment of x402 as one, its metadata untouched (C32). nil: neither.
+func policyOf(meta map[string]json.RawMessage) json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(meta[metaMentionable], &m) == nil && len(m[metaPolicy]) > 0 && string(m[metaPolicy]) != "null" {
+		return m[metaPolicy]
+	}
+	if string(meta[x402Status]) != `"payment-required"` {
+		return nil
+	}
+	data := map[string]json.RawMessage{}
+	for name, v := range meta {
+		if strings.HasPrefix(name, x402) {
+			data[name] = v
+		}
+	}
+	raw, err := oneLine(map[string]any{"kind": agentbus.PolicyPaymentRequired, "message": "the agent asks for a payment", "data": data})
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
+// A part is what is read of a policy part.
+type part struct {
+	Kind       agentbus.PolicyKind `json:"kind"`
+	Title      string              `json:"title"`
+	Message    string              `json:"message"`
+	State      string              `json:"state"`
+	RetryAfter int64               `json:"retry_after_seconds"`
+	Data       map[string]any      `json:"data"`
+}
+
+// readPart reads the first of one policy part, or of a list of them.
+func readPart(raw json.RawMessage) (p part) {
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
+		raw = list[0]
+	}
+	_ = json.Unmarshal(raw, &p) // a kind that cannot be read is none that is known
+	return p
+}
+
+// conclude ends a call whose answer is over: with what it took, or why it is no
+// answer.
+func (t *talk) conclude(ctx context.Context) error {
+	text := ""
+	if m := t.answer.status.Message; m != nil {
+		text, _, _ = textOf(m.Parts) // what cannot be carried is not what it says
+	}
+	p := readPart(t.policy)
+	switch t.answer.status.State {
+	case sdk.TaskStateInputRequired, sdk.TaskStateAuthRequired:
+		return t.ask(&p, text)
+	case sdk.TaskStateFailed, sdk.TaskStateRejected, sdk.TaskStateCanceled:
+		return t.failed(&p, text)
+	default:
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if !t.yield(agentbus.Chunk{Usage: t.answer.usage, Finish: "stop"}, nil) {
+		return errStopped
+	}
+	return nil
+}
+
+// ask returns what a task that waits wants to be told (R22).
+func (t *talk) ask(p *part, text string) error {
+	_, paid := p.Data[x402Status]
+	raw, err := json.Marshal(resume{Task: string(t.answer.task), Context: t.contextID(), State: p.State, X402: paid})
+	if err != nil {
+		return err
+	}
+	ask := &agentbus.Ask{Kind: agentbus.AskClarification, Title: plain(p.Title), Prompt: text, Resume: raw}
+	e := &agentbus.Error{Code: agentbus.CodeInputRequired, Message: "the agent wants to be told something before it goes on", Ask: ask}
+	switch {
+	case t.policy != nil:
+		ask.Kind, ask.Policy, ask.Prompt = agentbus.AskPolicy, t.policy, cmp.Or(p.Message, text)
+		if p.Kind == agentbus.PolicyPaymentRequired {
+			e.Code, e.Message = agentbus.CodePaymentRequired, "the agent asks for a payment before it goes on"
+		}
+		if p.Kind == agentbus.PolicyUnauthorized {
+			ask.Kind = agentbus.AskAuth
+		}
+	case t.answer.status.State == sdk.TaskStateAuthRequired:
+		ask.Kind = agentbus.AskAuth
+	}
+	return e
+}
+
+func (t *talk) contextID() string {
+	if t.session.Context != "" {
+		return t.session.Context
+	}
+	if m := t.answer.status.Message; m != nil {
+		return m.ContextID
+	}
+	return ""
+}
+
+// failed returns why a task gave no answer: what a policy of the agent says
+// (C27), else what a bus says that the agent is, else its own words.
+func (t *talk) failed(p *part, text string) error {
+	e := &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the agent failed"}
+	switch t.answer.status.State {
+	case sdk.TaskStateRejected: // E60
+		e.Code, e.Message = agentbus.CodeForbidden, "the agent rejected the task"
+	case sdk.TaskStateCanceled:
+		e.Message = "the task was cancelled at the agent"
+	default:
+	}
+	switch p.Kind {
+	case agentbus.PolicyForbidden, agentbus.PolicyUnavailableForLegal:
+		e.Code = agentbus.CodeForbidden
+	case agentbus.PolicyTooManyRequests:
+		e.Code, e.RetryAfter = agentbus.CodeRateLimited, time.Duration(p.RetryAfter)*time.Second
+	case agentbus.PolicyServiceUnavailable:
+		e.RetryAfter = time.Duration(p.RetryAfter) * time.Second
+	case agentbus.PolicyUnauthorized, agentbus.PolicyConsentRequired, agentbus.PolicyPaymentRequired:
+	}
+	if m := t.answer.status.Message; m != nil {
+		if code, _ := metaAt(m.Metadata, MetadataKey, "code").(string); agentbus.Code(code).Known() {
+			e.Code = agentbus.Code(code)
+		}
+	}
+	if words := plain(cmp.Or(p.Message, text)); words != "" {
+		e.Message += ": " + words
+	}
+	return e
+}
+
+// resolve makes m the answer to what a task waits for (C28, C30, C32).
+func (t *talk) resolve(m *sdk.Message, r *agentbus.Resolution) {
+	at := resumeOf(r.Resume)
+	m.TaskID, m.ContextID = sdk.TaskID(at.Task), at.Context
+	var given map[string]json.RawMessage
+	_ = json.Unmarshal(r.Policy, &given) // no object: nothing of x402
+	switch {
+	case at.X402 && len(given) > 0:
+		for name, v := range given {
+			if strings.HasPrefix(name, x402) {
+				m.SetMeta(name, v)
+			}
+		}
+	case len(r.Policy) > 0:
+		m.SetMeta(metaMentionable, map[string]any{metaResolution: r.Policy})
+	case at.State != "":
+		m.SetMeta(metaMentionable, map[string]any{metaResolution: map[string]any{
+			"in_reply_to_state": at.State, "outcome": string(r.Decision), "resolved_at": r.At.UTC().Format(time.RFC3339),
+		}})
+	}
+	m.Parts = sdk.ContentParts{sdk.NewTextPart(cmp.Or(r.Text, string(r.Decision)))}
+}

@@ -1,0 +1,205 @@
+package a2a_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
+)
+
+// hostile serves a JSON-RPC endpoint without a card: h answers each request by
+// its method.
+func hostile(t *testing.T, h func(w http.ResponseWriter, method string)) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			http.NotFound(w, r)
+			return
+		}
+		if v := r.Header.Values("A2A-Version"); len(v) != 1 || v[0] != "1.0" { // A36
+			t.Errorf("A2A-Version: %q", v)
+		}
+		if v := r.Header.Values("X-Tangle-Runid"); len(v) != 1 { // A36
+			t.Errorf("x-tangle-runid: %q", v)
+		}
+		body, _ := io.ReadAll(r.Body)
+		_, rest, _ := strings.Cut(string(body), `"method":"`)
+		method, _, _ := strings.Cut(rest, `"`)
+		h(w, method)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func events(w http.ResponseWriter, results ...string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, r := range results {
+		_, _ = fmt.Fprintf(w, ": keepalive\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"1\",\"result\":%s}\n\n", r)
+	}
+	_ = http.NewResponseController(w).Flush()
+}
+
+const (
+	working   = `{"task":{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_WORKING"}}}`
+	completed = `{"statusUpdate":{"taskId":"t1","contextId":"c1","status":{"state":"TASK_STATE_COMPLETED"}}}`
+	piece     = `{"artifactUpdate":{"taskId":"t1","contextId":"c1","append":%v,"artifact":{"artifactId":"a","parts":[{"text":"%s"}]}}}`
+)
+
+// A33, A34, A35, X33: what a careless or hostile agent sends.
+func TestHostileAgents(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answer func(w http.ResponseWriter, method string)
+		text   string
+		code   agentbus.Code
+		check  func(*agentbus.Error) bool
+	}{
+		"empty stream":       {answer: func(w http.ResponseWriter, _ string) { events(w) }, code: agentbus.CodeAgentUnavailable},                    // X33
+		"ends while working": {answer: func(w http.ResponseWriter, _ string) { events(w, working) }, text: "", code: agentbus.CodeAgentUnavailable}, // X33
+		"wrong content type": {answer: func(w http.ResponseWriter, _ string) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = fmt.Fprint(w, "hi")
+		}, code: agentbus.CodeAgentUnavailable}, // X33
+		"one answer as JSON": {answer: func(w http.ResponseWriter, _ string) {
+			whole(w, `{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"hi"}]}}`)
+		}, text: "hi"}, // A33
+		"one error as JSON": {answer: func(w http.ResponseWriter, _ string) { // A33
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprint(w, `{"jsonrpc":"2.0","id":"1","error":{"code":-32602,"message":"bad @you"}}`)
+		}, code: agentbus.CodeInvalidRequest, check: func(e *agentbus.Error) bool { return !strings.Contains(e.Message, "@") }}, // X32
+		"unknown members": {answer: func(w http.ResponseWriter, _ string) { // A34
+			events(w, working, `{"surprise":{}}`, fmt.Sprintf(piece, false, "hi"), completed)
+		}, text: "hi"},
+		"append and replace": {answer: func(w http.ResponseWriter, _ string) { // A34
+			events(w, working, fmt.Sprintf(piece, false, "one "), fmt.Sprintf(piece, true, "two"), fmt.Sprintf(piece, false, "three"), completed)
+		}, text: "three"},
+		"a refusal": {answer: func(w http.ResponseWriter, _ string) { // A35
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = fmt.Fprint(w, "down", strings.Repeat("x", 10_000))
+		}, code: agentbus.CodeAgentUnavailable, check: func(e *agentbus.Error) bool {
+			return e.RetryAfter == 7*time.Second && e.Status == 503 && strings.Contains(e.Message, "down") && len(e.Message) < 2500
+		}},
+		"a redirect": {answer: func(w http.ResponseWriter, _ string) { // A35, P23
+			w.Header().Set("Location", "http://127.0.0.1:1/")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		}, code: agentbus.CodeAgentRedirected},
+		"our refusal": {answer: func(w http.ResponseWriter, _ string) { // P11
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = fmt.Fprint(w, `{"jsonrpc":"2.0","id":"1","error":{"code":-32000,"message":"no","data":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"BRIDGE_DEPTH_EXCEEDED","domain":"agentbus","metadata":{"code":"bridge_depth_exceeded"}}]}}`)
+		}, code: agentbus.CodeDepthExceeded},
+		"subscription without a task": {answer: func(w http.ResponseWriter, method string) { // A34
+			if method == "GetTask" {
+				whole(w, `{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_WORKING"}}`)
+				return
+			}
+			if method == "SubscribeToTask" {
+				events(w, completed)
+				return
+			}
+			whole(w, working)
+		}, code: agentbus.CodeAgentUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := collect(t, newBackend(t, a2a.BackendConfig{URL: hostile(t, tt.answer)}), call("hello"))
+			if got.Text != tt.text || agentbus.CodeOf(err) != tt.code {
+				t.Fatalf("got %q, %v", got.Text, err)
+			}
+			if e, _ := errors.AsType[*agentbus.Error](err); tt.check != nil && !tt.check(e) {
+				t.Errorf("got %+v", e)
+			}
+		})
+	}
+}
+
+func whole(w http.ResponseWriter, result string) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":"1","result":%s}`, result)
+}
+
+// cut ends the connection in the middle.
+func cut(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+// A22, A23: a connection that is lost is made again once the task is known, and
+// nothing is said twice.
+func TestLostConnection(t *testing.T) {
+	t.Parallel()
+	var sent, subscribed atomic.Int32
+	url := hostile(t, func(w http.ResponseWriter, method string) {
+		switch method {
+		case "SendStreamingMessage":
+			sent.Add(1)
+			events(w, working, fmt.Sprintf(piece, false, "one "))
+			cut(w)
+		case "GetTask":
+			whole(w, `{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_WORKING"},"artifacts":[{"artifactId":"a","parts":[{"text":"one "},{"text":"two "}]}]}`)
+		case "SubscribeToTask":
+			snapshot := `{"task":{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_WORKING"},"artifacts":[{"artifactId":"a","parts":[{"text":"one two "}]}]}}`
+			if subscribed.Add(1) == 1 {
+				events(w, snapshot)
+				cut(w)
+			}
+			events(w, snapshot, fmt.Sprintf(piece, true, "three"), completed)
+		}
+	})
+	got, err := collect(t, newBackend(t, a2a.BackendConfig{URL: url}), call("hello"))
+	if err != nil || got.Text != "one two three" || sent.Load() != 1 {
+		t.Errorf("got %q, %v after %d messages", got.Text, err, sent.Load())
+	}
+}
+
+// A22: a message whose fate nobody knows is sent again to an idempotent agent,
+// and to no other.
+func TestUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	for name, idempotent := range map[string]bool{"idempotent": true, "not": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var sent atomic.Int32
+			url := hostile(t, func(w http.ResponseWriter, _ string) {
+				if sent.Add(1) == 1 {
+					panic(http.ErrAbortHandler)
+				}
+				events(w, working, fmt.Sprintf(piece, false, "hi"), completed)
+			})
+			got, err := collect(t, newBackend(t, a2a.BackendConfig{URL: url, Idempotent: idempotent}), call("hello"))
+			if idempotent && (err != nil || got.Text != "hi") || !idempotent && (agentbus.CodeOf(err) != agentbus.CodeOutcomeUnknown || sent.Load() != 1) {
+				t.Errorf("got %q, %v after %d messages", got.Text, err, sent.Load())
+			}
+		})
+	}
+}
+
+// P24: what the card says does not send credentials to another host: the
+// configured URL is called in its place, unless it is that of the card.
+func TestCardElsewhere(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			whole(w, `{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"hi"}]}}`)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(w, `{"name":"x","supportedInterfaces":[{"url":"http://127.0.0.1:1/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"capabilities":{}}`)
+	}))
+	t.Cleanup(srv.Close)
+	if got, err := collect(t, newBackend(t, a2a.BackendConfig{URL: srv.URL + "/agent"}), call("hello")); err != nil || got.Text != "hi" {
+		t.Errorf("got %q, %v", got.Text, err)
+	}
+	if _, err := collect(t, newBackend(t, a2a.BackendConfig{URL: srv.URL + "/card.json"}), call("hello")); agentbus.CodeOf(err) != agentbus.CodeForbidden {
+		t.Errorf("got %v", err)
+	}
+}

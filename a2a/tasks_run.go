@@ -1,0 +1,189 @@
+package a2a
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"strings"
+	"time"
+
+	sdk "github.com/a2aproject/a2a-go/v2/a2a"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/guard"
+)
+
+// The artifacts of a task: what its agent says, and the tools it asks for.
+const (
+	artifactAnswer = "answer"
+	artifactTools  = "tool_calls"
+)
+
+// errCancelled ends an execution whose caller cancelled the task: nobody will
+// ask for its answer again.
+var errCancelled = errors.Join(errors.New("the task was cancelled"), agentbus.ErrForGood)
+
+func (f *Face) log(ctx context.Context, what, task string, err error) {
+	f.config.Logger.LogAttrs(ctx, slog.LevelWarn, "task", slog.String("id", task), slog.String("what", what), slog.Any("error", err))
+}
+
+// execute calls the agent and settles what comes of it.
+func (l *live) execute(ctx context.Context, b agentbus.Backend) {
+	now := time.Now()
+	l.tell(func(t *sdk.Task) { t.Status = sdk.TaskStatus{State: sdk.TaskStateWorking, Timestamp: &now} },
+		&sdk.TaskStatusUpdateEvent{TaskID: l.task.ID, ContextID: l.task.ContextID, Status: sdk.TaskStatus{State: sdk.TaskStateWorking, Timestamp: &now}})
+	call := &agentbus.Call{Lineage: l.request.Lineage, Agent: l.request.Agent, Messages: l.work.Messages, Resolution: l.work.Resolution}
+	var reply agentbus.ReplyBuilder
+	var failure error
+	for chunk, err := range guard.Call(ctx, b, call) {
+		if failure = err; err != nil {
+			break
+		}
+		reply.Add(chunk)
+		l.hear(&chunk)
+	}
+	switch {
+	case left(ctx):
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.over = true
+		l.told()
+	case errors.Is(context.Cause(ctx), errCancelled):
+		l.settle(ctx, sdk.TaskStateCanceled, nil, nil, false)
+	case failure != nil:
+		l.fail(ctx, failure)
+	default:
+		l.meter(reply.Reply())
+		l.settle(ctx, sdk.TaskStateCompleted, nil, nil, false)
+	}
+}
+
+// hear makes artifacts of the next piece of the answer. A void one begins the
+// answer anew.
+func (l *live) hear(c *agentbus.Chunk) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.task
+	var events []sdk.Event
+	if c.Void {
+		for _, a := range t.Artifacts {
+			if a.ID != artifactAnswer || c.Text == "" {
+				events = append(events, l.update(t, a.ID, false, sdk.NewTextPart("")))
+			}
+		}
+	}
+	if c.Text != "" {
+		events = append(events, l.update(t, artifactAnswer, !c.Void, sdk.NewTextPart(c.Text)))
+	}
+	if c.ToolCall != nil {
+		events = append(events, l.update(t, artifactTools, true, toolPart(c.ToolCall)))
+	}
+	if len(events) > 0 {
+		l.told(events...)
+	}
+}
+
+// update adds a part to an artifact of t, or begins it with the part, and returns
+// the event that tells so.
+func (l *live) update(t *sdk.Task, id sdk.ArtifactID, goesOn bool, p *sdk.Part) sdk.Event {
+	e := &sdk.TaskArtifactUpdateEvent{TaskID: t.ID, ContextID: t.ContextID, Artifact: &sdk.Artifact{ID: id, Parts: sdk.ContentParts{p}}}
+	for _, a := range t.Artifacts {
+		if a.ID != id {
+			continue
+		}
+		if e.Append = goesOn && len(a.Parts) > 0; !e.Append {
+			a.Parts = nil
+		}
+		if n := len(a.Parts); n > 0 && id == artifactAnswer { // one text, however it came
+			a.Parts = sdk.ContentParts{sdk.NewTextPart(a.Parts[0].Text() + p.Text())}
+			return e
+		}
+		a.Parts = append(a.Parts, p)
+		return e
+	}
+	t.Artifacts = append(t.Artifacts, &sdk.Artifact{ID: id, Parts: sdk.ContentParts{p}})
+	return e
+}
+
+// meter notes what the answer took, in the metadata of the task.
+func (l *live) meter(r agentbus.Reply) {
+	raw, err := json.Marshal(r.Usage)
+	var usage map[string]any // JSON-shaped (A27)
+	if err != nil || json.Unmarshal(raw, &usage) != nil {
+		return
+	}
+	l.tell(func(t *sdk.Task) {
+		told := map[string]any{"usage": usage}
+		if known, ok := t.Metadata[MetadataKey].(map[string]any); ok {
+			maps.Copy(told, known)
+		}
+		t.Metadata = map[string]any{MetadataKey: told} // events hold the one before
+	})
+}
+
+// fail settles a task whose agent gave no answer: it waits, when the agent asks
+// for something (C28, E60), else it has failed. A failure that may pass does not
+// keep its message from being executed again.
+func (l *live) fail(ctx context.Context, failure error) {
+	e := agentbus.AsError(failure)
+	if _, ours := errors.AsType[*agentbus.Error](failure); !ours && ctx.Err() != nil {
+		e = &agentbus.Error{Code: agentbus.CodeRunStopped, Message: "the task was ended by the bus", Err: failure}
+	}
+	if e.Code == agentbus.CodeInternal {
+		l.face.log(ctx, "a task failed", l.stored.ID, failure)
+	}
+	if e.Ask != nil {
+		state := sdk.TaskStateInputRequired
+		if e.Ask.Kind == agentbus.AskAuth {
+			state = sdk.TaskStateAuthRequired
+		}
+		l.settle(ctx, state, l.question(e), e.Ask, false)
+		return
+	}
+	m := l.say(string(e.Code)+": "+e.Message, "failed")
+	told := map[string]any{"code": string(e.Code), "retryable": e.Code.Retryable()}
+	if e.Explain != nil {
+		told["rule"], told["next"] = e.Explain.Rule, e.Explain.Next
+	}
+	m.SetMeta(MetadataKey, told)
+	l.settle(ctx, sdk.TaskStateFailed, m, nil, e.Code.Retryable())
+}
+
+// say returns a message of the agent about the task. Its id is the task's and
+// what it is about: the same when it is said again.
+func (l *live) say(text, about string) *sdk.Message {
+	return &sdk.Message{
+		ID: string(l.task.ID) + "." + about, Role: sdk.MessageRoleAgent, TaskID: l.task.ID, ContextID: l.task.ContextID,
+		Parts: sdk.ContentParts{sdk.NewTextPart(text)},
+	}
+}
+
+// question returns what a task that waits asks for: in words, and the policy part
+// as its issuer wrote it (C19, C28); that of x402 where x402 reads it (C32).
+func (l *live) question(e *agentbus.Error) *sdk.Message {
+	ask := e.Ask
+	m := l.say(cmp.Or(ask.Prompt, ask.Title, e.Message), "asks."+time.Now().UTC().Format("20060102T150405.000000"))
+	if len(ask.Choices) > 0 {
+		m.Parts = append(m.Parts, sdk.NewTextPart("\n("+strings.Join(ask.Choices, ", ")+")"))
+	}
+	if len(ask.Policy) == 0 {
+		return m
+	}
+	data := sdk.NewDataPart(ask.Policy)
+	data.MediaType = "application/json"
+	m.Parts = append(m.Parts, data)
+	m.SetMeta(metaMentionable, map[string]any{metaPolicy: ask.Policy})
+	var part struct {
+		Data map[string]json.RawMessage `json:"data"`
+	}
+	_ = json.Unmarshal(ask.Policy, &part) // a list, or nothing of x402
+	for name, v := range part.Data {
+		if strings.HasPrefix(name, x402) {
+			m.SetMeta(name, v)
+		}
+	}
+	return m
+}

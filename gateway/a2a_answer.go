@@ -1,0 +1,153 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
+)
+
+// passA2A passes the answer of an A2A agent on: byte for byte, but for the few
+// differences of its clients and servers (A14).
+func (a *answer) passA2A(sse bool) {
+	switch x := a.exchange; {
+	case sse && a.resp.StatusCode == http.StatusOK:
+		x.deadline.Stop() // a task may take as long as it takes (A11)
+		a.passEvents()
+	case x.flight != nil:
+		a.passWhole(false)
+	default:
+		a.passRead()
+	}
+}
+
+// passRead passes on what answers no call: it is read whole, since it may tell
+// of tasks.
+func (a *answer) passRead() {
+	x, g, status := a.exchange, a.gateway, a.resp.StatusCode
+	body, err := a.readWhole()
+	kept := a.kept()
+	switch {
+	case errors.Is(err, errLarge) && x.pinned == "":
+		err = &agentbus.Error{
+			Code: agentbus.CodeAgentUnavailable, Message: "the agent's answer is too large to see whose tasks it tells of",
+			Explain: &agentbus.Explain{Rule: "A12", Limit: g.cfg.MaxReply, Next: "ask for less, such as one task or a page of them"},
+		}
+	case errors.Is(err, errLarge): // of a task that is known as the caller's
+		a.head(status, kept)
+		_ = a.write(body)
+		if err := a.read(a.write); err != nil {
+			x.cut(err)
+		}
+		return
+	case err == nil && status == http.StatusOK:
+		whole := body
+		body, _, err = a.convertA2A(body, kept)
+		if err == nil && x.envelope.call.Operation == a2a.OpCard {
+			body, err = a.extendedCard(whole, kept)
+		}
+	}
+	if err != nil {
+		g.fail(a.w, a.r, x, err)
+		return
+	}
+	a.learning.Wait()
+	if len(body) > 0 {
+		kept["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
+	a.head(status, kept)
+	_ = g.send(a.w, body)
+}
+
+// extendedCard returns the answer with the card as it is behind this bus (A10).
+func (a *answer) extendedCard(body []byte, kept http.Header) ([]byte, error) {
+	x := a.exchange
+	edited, err := a2a.RewriteExtended(body, x.envelope.binding, x.cardEdit())
+	if err != nil {
+		return nil, a.noCard(err)
+	}
+	kept["Etag"], kept["Cache-Control"] = []string{a2a.ETag(edited)}, []string{"private, max-age=300"}
+	return edited, nil
+}
+
+func (a *answer) noCard(err error) error {
+	return a2a.Standard(a2a.CodeInvalidAgentResponse, "", &agentbus.Error{
+		Code: agentbus.CodeAgentUnavailable, Message: "the agent's extended card cannot be read", Err: err, Explain: &agentbus.Explain{Rule: "A10"},
+	})
+}
+
+// convertA2A looks at a whole answer under 200, and makes an event of one to a
+// caller that reads events: it would see an empty stream, and no error (A14). A
+// REST caller reads its errors from the status.
+func (a *answer) convertA2A(body []byte, kept http.Header) (sent, told []byte, err error) {
+	x := a.exchange
+	e := x.envelope
+	if !json.Valid(body) || !gjson.ParseBytes(body).IsObject() {
+		if x.flight == nil {
+			return body, body, nil
+		}
+		return nil, nil, &agentbus.Error{
+			Code: agentbus.CodeAgentUnavailable, Message: "the agent's answer is not one of A2A: a JSON object, or a stream",
+			Explain: &agentbus.Explain{Rule: "G15", Observed: plain(kept.Get("Content-Type"), 64), Next: "check that the agent's url is the base below which its card is"},
+		}
+	}
+	e.told = a2a.ReadFrame(body, e.binding)
+	if err := a.owns(&e.told); err != nil {
+		return nil, nil, err
+	}
+	if !e.call.Operation.Streams() || e.binding == a2a.REST && e.told.Err != nil {
+		return body, body, nil
+	}
+	kept["Content-Type"] = []string{"text/event-stream"}
+	x.note("converted:whole")
+	return a2a.Event(body), body, nil
+}
+
+// toldError reports whether the answer is an error of A2A under 200: it is not
+// charged.
+func (x *exchange) toldError() bool { return x.envelope != nil && x.envelope.told.Err != nil }
+
+// laterFault says why an error that an agent told does not settle its call, or
+// nil: the agent failed, and may not fail the next time.
+func laterFault(e *a2a.Error) error {
+	if e == nil || finalFault(e) {
+		return nil
+	}
+	b := *e.Bus()
+	b.Message, b.Status = "the agent answered with an error: "+b.Message, http.StatusOK
+	return &b
+}
+
+func finalFault(e *a2a.Error) bool {
+	if e.Status != 0 { // it came by REST
+		return isFinal(e.Status)
+	}
+	if e.Domain == a2a.DomainBus {
+		code := e.Bus().Code
+		return !code.Retryable() && code != agentbus.CodeInternal
+	}
+	switch e.Code {
+	case a2a.CodeInternal, a2a.CodeInvalidAgentResponse:
+		return false
+	}
+	return e.Code == a2a.CodeParse || e.Code <= a2a.CodeTaskNotFound && e.Code >= a2a.CodeVersionNotSupported || e.Code <= a2a.CodeInvalidRequest && e.Code >= a2a.CodeInvalidParams
+}
+
+// usageOfFrame returns what an answer says was used, or an estimate. An error
+// that says nothing used nothing.
+func (x *exchange) usageOfFrame(f *a2a.Frame, output int64) agentbus.Usage {
+	for _, m := range f.Metadata {
+		if u, ok := parseUsage(m); ok {
+			return u
+		}
+	}
+	if f.Err != nil {
+		return agentbus.Usage{}
+	}
+	return estimate(x, output/bytesPerToken)
+}

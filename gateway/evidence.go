@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
+)
+
+// An EvidenceVerifier tells what the evidence of a message proves (C22). It fails
+// with CodeUnauthenticated for evidence that does not count, and is safe for
+// concurrent use.
+type EvidenceVerifier interface {
+	Verify(ctx context.Context, raw []byte, to agentbus.EvidenceFor) ([]agentbus.Evidence, error)
+}
+
+// A Rebinder makes evidence for the next agent (C25): an item as JSON, nil when
+// it ends here, and in which way. caller is the principal that calls. It is safe
+// for concurrent use.
+type Rebinder interface {
+	Rebind(ctx context.Context, e agentbus.Evidence, to agentbus.EvidenceFor, caller string) (item []byte, mode string, err error)
+}
+
+// readMention reads what a message says in the words of Mentionable. Its evidence
+// and its signed hop end here: they are for this bus, and no part of what is
+// asked, stored, logged or forwarded (C20).
+func (e *envelope) readMention(body []byte) []byte {
+	if e.fault != nil {
+		return body
+	}
+	if e.mention, e.fault = a2a.ReadMention(&e.call, body); e.fault != nil {
+		return body
+	}
+	stripped, found := a2a.StripEvidence(body, &e.call)
+	if e.mention.Token != "" {
+		if without, err := a2a.StripToken(stripped, &e.call); err == nil {
+			stripped, found = without, true
+		}
+	}
+	if found { // its parts stand elsewhere now
+		e.peek(stripped)
+	}
+	return stripped
+}
+
+// entitled decides by evidence whether the call may reach the agent (C24): by that
+// of its caller and payer, whom this bus has authenticated, and by that of the
+// message. It never moves the bill.
+func (g *Gateway) entitled(ctx context.Context, x *exchange) (err error) {
+	if x.envelope != nil && x.envelope.mention.Evidence != nil {
+		if g.cfg.Evidence == nil {
+			x.note("evidence_ignored")
+		} else if x.evidence, err = g.cfg.Evidence.Verify(ctx, x.envelope.mention.Evidence, agentbus.EvidenceFor{Audiences: g.audiences(x), MessageID: x.envelope.call.MessageID}); err != nil {
+			return err
+		}
+		x.envelope.mention.Evidence = nil
+	}
+	if x.inProcess != nil {
+		x.evidence = append(x.evidence, x.inProcess.Evidence...)
+	}
+	if len(x.evidence) > 0 {
+		x.note("evidence:" + x.evidence[0].Issuer)
+	}
+	acl := x.target.ACL
+	if acl == nil || acl.Allows(append([]agentbus.Evidence{agentbus.LocalEvidence(x.caller.ID, x.payer)}, x.evidence...)) {
+		return nil
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeForbidden, Message: "agent " + x.target.Name + " is not for whoever makes this call, as far as this bus can tell",
+		Explain: &agentbus.Explain{Rule: "C24", Next: "ask the operator for an entry in acl.allow of the agent, or for public: true"},
+	}
+}
+
+// audiences returns under what the agent is known: its address, and its mount.
+func (g *Gateway) audiences(x *exchange) []string {
+	names := []string{x.target.Audience(), g.cfg.Issuer + "#" + x.target.Name}
+	if g.cfg.A2A.PublicURL != "" {
+		names = append(names, g.cfg.A2A.PublicURL+a2aPrefix+x.target.Name)
+	}
+	return names
+}
+
+// Audience returns what evidence and signed hops call the agent by: its address,
+// or its URL, or its name.
+func (t *Target) Audience() string {
+	switch {
+	case !t.Address.IsZero():
+		return t.Address.String()
+	case t.Local || t.upstreams().list == nil:
+		return t.Name
+	}
+	return t.upstreams().list[0].name
+}
+
+// rebind makes the evidence of the message for the agent that is called now
+// (C25). It never goes on as it came.
+func (g *Gateway) rebind(ctx context.Context, x *exchange) error {
+	e := x.envelope
+	if e == nil || len(x.evidence) == 0 || x.target.A2A == nil {
+		return nil
+	}
+	to := agentbus.EvidenceFor{Audiences: []string{x.target.Audience()}, MessageID: e.call.MessageID}
+	var items []json.RawMessage
+	mode := "drop"
+	for i := range x.evidence {
+		if g.cfg.Rebinder == nil {
+			break
+		}
+		item, how, err := g.cfg.Rebinder.Rebind(ctx, x.evidence[i], to, x.caller.ID)
+		if err != nil {
+			return err
+		}
+		if mode = how; item != nil {
+			items = append(items, item)
+		}
+	}
+	x.note("evidence_sent:" + mode)
+	if items == nil {
+		return nil
+	}
+	raw, err := json.Marshal(items)
+	if err != nil {
+		return errors.Join(errors.New("gateway: evidence of the rebinder is no JSON"), err)
+	}
+	e.mention.Evidence = raw
+	return nil
+}
+
+// mentioned returns a body with the place of the call in its chain of agents, its
+// signed hop and its evidence, as the next agent is told. One that says so
+// already stays as it came (A6).
+func (x *exchange) mentioned(body []byte) []byte {
+	e := x.envelope
+	c := x.lineage.Chain
+	said := e.mention.Chain != nil && c != nil && *e.mention.Chain == *c
+	if !e.carries() || c == nil && e.mention.Evidence == nil || said && x.hop == "" && e.mention.Evidence == nil {
+		return body
+	}
+	with, err := a2a.SetMention(body, &e.call, &a2a.Mention{Chain: c, Token: x.hop, Evidence: e.mention.Evidence})
+	if err != nil { // its metadata is no object: the agent says what it thinks of that
+		return body
+	}
+	return with
+}

@@ -1,0 +1,186 @@
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A RebindMode is how evidence goes on to the next agent (C25). It never goes on
+// as it came: it is for another audience.
+type RebindMode string
+
+// The modes.
+const (
+	RebindReissue RebindMode = "reissue" // a token service makes new evidence of it (RFC 8693)
+	RebindWrap    RebindMode = "wrap"    // this bus says in its own name what it was shown
+	RebindDrop    RebindMode = "drop"    // it ends here
+)
+
+// RebinderConfig configures [NewRebinder].
+type RebinderConfig struct {
+	Signer *Signer // nil: nothing is wrapped
+	// STS exchanges tokens (RFC 8693); "": nothing is reissued. https, or http to
+	// this machine.
+	STS string
+	// STSToken is the actor token: what proves who this bus is to the service.
+	STSToken  agentbus.Credential
+	Transport http.RoundTripper // to the service; nil: one of its own, without a proxy
+	Now       func() time.Time
+}
+
+// A Rebinder makes evidence for the next agent of evidence that was shown here
+// (C25). Scope, expiry and budget only shrink. It is safe for concurrent use.
+type Rebinder struct {
+	cfg    RebinderConfig
+	client *http.Client
+}
+
+// NewRebinder returns a rebinder.
+func NewRebinder(c RebinderConfig) (*Rebinder, error) {
+	if c.STS != "" {
+		if err := checkURL(c.STS); err != nil {
+			return nil, errors.Join(errors.New("identity: the token service"), err)
+		}
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Rebinder{c, newClient(c.Transport, fetchTimeout)}, nil
+}
+
+// Mode returns how evidence goes on: reissued where there is a token service,
+// else wrapped where there is a key, else not at all.
+func (r *Rebinder) Mode() RebindMode {
+	switch {
+	case r.cfg.STS != "":
+		return RebindReissue
+	case r.cfg.Signer != nil:
+		return RebindWrap
+	}
+	return RebindDrop
+}
+
+// A rebind says for whom evidence is made anew.
+type rebind struct {
+	agentbus.Evidence // as it was verified here
+
+	audience, mid string
+	caller        string // the principal that sends it on
+}
+
+// Rebind returns an item of evidence for the next agent, as JSON, and how it was
+// made; nil when it ends here. caller is the principal that calls the agent.
+func (r *Rebinder) Rebind(ctx context.Context, e agentbus.Evidence, to agentbus.EvidenceFor, caller string) (item []byte, mode string, err error) {
+	b := rebind{Evidence: e, mid: to.MessageID, caller: caller}
+	if len(to.Audiences) > 0 {
+		b.audience = to.Audiences[0]
+	}
+	switch r.Mode() {
+	case RebindReissue:
+		item, err = r.reissue(ctx, b)
+	case RebindWrap:
+		item, err = r.wrap(b)
+	case RebindDrop:
+	}
+	return item, string(r.Mode()), err
+}
+
+// wrap says in this bus's own name what it was shown: it counts for the user
+// only where the bus is trusted to delegate (C25).
+func (r *Rebinder) wrap(b rebind) ([]byte, error) {
+	now := r.cfg.Now()
+	expires := now.Add(evidenceWindow / 2)
+	if !b.Expires.IsZero() && b.Expires.Before(expires) {
+		expires = b.Expires
+	}
+	root, before := b.Root(), append([]string{b.Subject}, b.OnBehalfOf...)
+	own := r.cfg.Signer.issuer + "/" + b.caller // who sends it on, as its issuer calls it
+	act := &actor{Subject: own}
+	at := act
+	for _, name := range before[:len(before)-1] {
+		at.Actor = &actor{Subject: name}
+		at = at.Actor
+	}
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails since Go 1.24
+	claims := map[string]string{"evidence_sha256": hex.EncodeToString(b.Digest[:])}
+	c := evidenceClaims{
+		period: period{Issued: now.Unix(), Expires: expires.Unix()}, Issuer: r.cfg.Signer.issuer, Subject: root, Audience: audience(b.audience),
+		ID: hex.EncodeToString(id[:]), MessageID: b.mid, Method: WrapMethod, Assurance: "delegated", Actor: act, Claims: claims,
+	}
+	value, err := r.cfg.Signer.sign(evidenceType, c)
+	if err != nil {
+		return nil, err
+	}
+	item := evidenceItem{
+		ID: c.ID, Subject: own, Issuer: c.Issuer, Method: c.Method, Assurance: c.Assurance, Audience: c.Audience,
+		Issued: instant(c.Issued), Expires: instant(c.Expires), OnBehalfOf: slices.Clone(before), Claims: claims,
+	}
+	item.Proof.Type, item.Proof.Alg, item.Proof.KeyID, item.Proof.Value = signedAttestation, "EdDSA", r.cfg.Signer.kid, value
+	return json.Marshal(item)
+}
+
+// WrapMethod is the method of evidence that a bus wraps (C25).
+const WrapMethod = "urn:agentbus:wrapped-evidence"
+
+// reissue asks the token service for evidence for the next agent (RFC 8693): the
+// user stays the subject, who sends it on acts, and the resource is the next
+// agent.
+func (r *Rebinder) reissue(ctx context.Context, b rebind) ([]byte, error) {
+	const grant, tokenType = "urn:ietf:params:oauth:grant-type:token-exchange", "urn:ietf:params:oauth:token-type:jwt" //nolint:gosec // names of RFC 8693
+	form := url.Values{
+		"grant_type": {grant}, "subject_token_type": {tokenType}, "requested_token_type": {tokenType},
+		"resource": {b.audience}, "audience": {b.audience}, "message_id": {b.mid},
+	}
+	form.Set("subject_token", b.Original.Reveal()) //nolint:forbidigo // shown to the token service, which makes another one of it (C25)
+	if !r.cfg.STSToken.IsZero() {
+		form.Set("actor_token", r.cfg.STSToken.Reveal()) //nolint:forbidigo // what proves this bus to its token service (P19)
+		form.Set("actor_token_type", tokenType)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.cfg.STS, io.NopCloser(strings.NewReader(form.Encode())))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Accept", "application/json")
+	var answer struct {
+		Token string `json:"access_token"`
+	}
+	if err := doJSON(r.client, req, maxToken*2, &answer); err != nil {
+		return nil, unavailable("the token service gave no evidence for the next agent", err)
+	}
+	return b.reissued(answer.Token)
+}
+
+// reissued returns what a token service answered as an item: its claims in the
+// plain, and the token. It must be what was asked for, and for no longer.
+func (b *rebind) reissued(token string) ([]byte, error) {
+	payload, ok := tokenPayload(token)
+	c, err := evidenceClaimsOf(payload)
+	if !ok || err != nil {
+		return nil, unavailable("the answer of the token service is no evidence", err)
+	}
+	subject, onBehalfOf, err := standsFor(c.Subject, c.Actor)
+	switch {
+	case err != nil, canonicalAudience(string(c.Audience)) != canonicalAudience(b.audience), c.MessageID != b.mid, c.Subject != b.Root(),
+		!b.Expires.IsZero() && c.Expires > b.Expires.Unix():
+		return nil, unavailable("the token service answered with evidence for something else", err)
+	}
+	item := evidenceItem{
+		ID: c.ID, Subject: subject, Issuer: c.Issuer, Method: c.Method, Assurance: c.Assurance, Audience: c.Audience,
+		Issued: instant(c.Issued), NotBefore: instant(c.NotBefore), Expires: instant(c.Expires), OnBehalfOf: onBehalfOf,
+	}
+	item.Proof.Type, item.Proof.Alg, item.Proof.Value = signedAttestation, "EdDSA", token
+	return json.Marshal(item)
+}

@@ -1,0 +1,89 @@
+package server
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
+	"github.com/agentbus/agentbus/gateway"
+	"github.com/agentbus/agentbus/server/config"
+)
+
+// buildFace builds what serves agents of other dialects to callers that speak
+// A2A. It outlasts configurations: a task ends with the agents it began with.
+func (s *Server) buildFace() (err error) {
+	s.face, err = a2a.NewFace(a2a.FaceConfig{
+		Tasks: s.store, Owner: s.owner, Alive: alive, Logger: s.log, Extensions: []string{a2a.ExtensionPolicy},
+		Agent: func(name string) (a2a.Served, bool) { return s.now().served(name) },
+		Seal: func(task string, c agentbus.Credential) ([]byte, error) {
+			return s.now().seal(agentbus.ExecutionID(task), c)
+		},
+		Unseal: func(ctx context.Context, task string, payer agentbus.Payer, sealed []byte) (agentbus.Credential, bool, error) {
+			c, why, err := s.now().opened(ctx, sealed, agentbus.ExecutionID(task), payer)
+			return c, err == nil && why == "", err
+		},
+	})
+	return err
+}
+
+// served returns an agent as the face serves it: behind this bus's own gateway.
+func (s *wiring) served(name string) (a2a.Served, bool) {
+	t, ok := s.router.Route(name)
+	if !ok {
+		return a2a.Served{}, false
+	}
+	b, err := s.agent(t.Name)
+	if err != nil {
+		return a2a.Served{}, false
+	}
+	return a2a.Served{Backend: agentbus.Wrap(b, faced), Version: s.cfg.Version, Compat: s.cfg.A2A.Compat == config.Compat03, NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback}, true
+}
+
+// faced tells the gateway on whose behalf the face calls an agent. The hop of the
+// call is that of the request to the face, which the face was told as counted:
+// the call is the same one, and counts it itself (P9).
+func faced(b agentbus.Backend) agentbus.Backend {
+	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		r, _ := a2a.FromContext(ctx)
+		call := *c
+		call.Lineage.Depth--
+		mark := gateway.InProcess{Caller: r.Caller, Payer: r.Payer, Minted: r.Minted, Outside: true}
+		return b.Call(gateway.WithInProcess(ctx, mark), &call)
+	})
+}
+
+// recoverEvery is how often tasks are looked for whose process has died.
+const recoverEvery = 2 * time.Second
+
+// recovering takes up the tasks of dead processes, until the function it returns
+// is called.
+func (s *Server) recovering(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() { // ends with stop
+		defer close(ended)
+		tick := time.NewTicker(recoverEvery)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			n, err := s.face.Recover(ctx)
+			if err != nil && ctx.Err() == nil {
+				s.log.LogAttrs(ctx, slog.LevelWarn, "cannot look for tasks of dead processes", slog.Any("error", err))
+			}
+			if n > 0 {
+				s.log.LogAttrs(ctx, slog.LevelInfo, "tasks of dead processes taken up", slog.Int("tasks", n))
+				continue
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}

@@ -1,0 +1,196 @@
+package storetest
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// Tasks are what the face of A2A keeps, and what its client does (A19, A24, A25).
+type Tasks interface {
+	CreateTask(ctx context.Context, t agentbus.Task, m agentbus.TaskMessage) (made agentbus.Task, digest agentbus.Digest, known bool, err error)
+	UpdateTask(ctx context.Context, t agentbus.Task, m *agentbus.TaskMessage) error
+	Task(ctx context.Context, id string) (t agentbus.Task, found bool, err error)
+	TaskOf(ctx context.Context, principal, agent, message string) (t agentbus.Task, digest agentbus.Digest, found bool, err error)
+	Tasks(ctx context.Context, q agentbus.TaskQuery) (tasks []agentbus.Task, total int, err error)
+	DeadTasks(ctx context.Context, alive func(owner string) bool, limit int) ([]agentbus.Task, error)
+	Session(ctx context.Context, key agentbus.Digest) (state []byte, found bool, err error)
+	KeepSession(ctx context.Context, key agentbus.Digest, state []byte, at time.Time) error
+}
+
+var tasks = map[string]func(*place){
+	"AMessageMakesOneTask":               aMessageMakesOneTask,
+	"ATaskIsChangedByOne":                aTaskIsChangedByOne,
+	"TasksAreListedInPages":              tasksAreListedInPages,
+	"TasksOfDeadProcessesAreFound":       tasksOfDeadProcessesAreFound,
+	"MessagesAndTasksAreForgottenInTime": messagesAndTasksAreForgottenInTime,
+	"ASessionIsWhatWasKeptLast":          aSessionIsWhatWasKeptLast,
+}
+
+func task(id string) agentbus.Task {
+	return agentbus.Task{
+		ID: id, Agent: "critic", Principal: "user:zoë", Payer: "user:zoë", Context: "ctx", State: "TASK_STATE_SUBMITTED", Version: 1, Owner: "p1",
+		Created: began, Updated: began, Shown: []byte(difficult), Work: []byte("work"), Sealed: []byte{0, 1},
+	}
+}
+
+func message(id string) agentbus.TaskMessage {
+	return agentbus.TaskMessage{ID: id, Digest: agentbus.TurnKey{Agent: id}.Hash()}
+}
+
+func (p *place) create(t agentbus.Task, m agentbus.TaskMessage) {
+	p.t.Helper()
+	_, _, known, err := p.CreateTask(p.t.Context(), t, m)
+	ok(p.t, "create a task", err)
+	same(p.t, "known", known, false)
+}
+
+func aMessageMakesOneTask(p *place) { // A19, X35
+	t := p.t
+	var made atomic.Int32
+	together(50, func(i int) {
+		got, digest, known, err := p.CreateTask(t.Context(), task("run_"+strconv.Itoa(i)), message("m"))
+		ok(t, "create", err)
+		if !known {
+			made.Add(1)
+			same(t, "its id", got.ID, "run_"+strconv.Itoa(i))
+		}
+		same(t, "the digest", digest, message("m").Digest)
+	})
+	same(t, "tasks made", made.Load(), 1)
+	p.reopen()
+	got, digest, found, err := p.TaskOf(t.Context(), "user:zoë", "critic", "m")
+	ok(t, "find", err)
+	want := task(got.ID)
+	same(t, "the task", got, want)
+	same(t, "found", found, true)
+	same(t, "the digest", digest, message("m").Digest)
+	for _, other := range [][3]string{{"user:bob", "critic", "m"}, {"user:zoë", "other", "m"}, {"user:zoë", "critic", "n"}} {
+		_, _, found, err := p.TaskOf(t.Context(), other[0], other[1], other[2])
+		ok(t, "find another's", err)
+		same(t, "found another's", found, false)
+	}
+}
+
+func aTaskIsChangedByOne(p *place) { // A25
+	t := p.t
+	p.create(task("run_a"), message("m"))
+	next := task("run_a")
+	next.Version, next.State, next.Owner, next.Work, next.Sealed, next.Updated = 2, "TASK_STATE_INPUT_REQUIRED", "", []byte("more"), nil, began.Add(time.Second)
+	var won atomic.Int32
+	together(8, func(int) {
+		err := p.UpdateTask(t.Context(), next, nil)
+		if err == nil {
+			won.Add(1)
+			return
+		}
+		refused(t, "a second change", err, agentbus.CodeLeaseLost)
+	})
+	same(t, "changes", won.Load(), 1)
+	got, _, err := p.Task(t.Context(), "run_a")
+	ok(t, "read", err)
+	same(t, "the task", got, next)
+	next.Version = 3
+	refused(t, "a message that is known", p.UpdateTask(t.Context(), next, &agentbus.TaskMessage{ID: "m"}), agentbus.CodeTurnMismatch)
+	n := message("n")
+	ok(t, "go on", p.UpdateTask(t.Context(), next, &n))
+	_, _, found, err := p.TaskOf(t.Context(), "user:zoë", "critic", "n")
+	ok(t, "find", err)
+	same(t, "the second message is known", found, true)
+	next.Version = 4
+	ok(t, "forget", p.UpdateTask(t.Context(), next, &agentbus.TaskMessage{Forget: true}))
+	_, _, found, err = p.TaskOf(t.Context(), "user:zoë", "critic", "m")
+	ok(t, "find", err)
+	same(t, "the first message is known", found, false)
+}
+
+func tasksAreListedInPages(p *place) { // A25
+	t := p.t
+	for i := range 7 {
+		one := task("run_" + strconv.Itoa(i))
+		one.Updated = began.Add(time.Duration(i/2) * time.Second) // some at once
+		if i == 6 {
+			one.Context = "elsewhere"
+		}
+		p.create(one, message(strconv.Itoa(i)))
+	}
+	q := agentbus.TaskQuery{Agent: "critic", Principal: "user:zoë", Context: "ctx", Limit: 4}
+	var ids []string
+	for {
+		page, total, err := p.Tasks(t.Context(), q)
+		ok(t, "list", err)
+		same(t, "in all", total, 6)
+		if len(page) == 0 {
+			break
+		}
+		for i := range page {
+			ids = append(ids, page[i].ID)
+		}
+		q.Before, q.BeforeID = page[len(page)-1].Updated, page[len(page)-1].ID
+	}
+	same(t, "the tasks", ids, []string{"run_5", "run_4", "run_3", "run_2", "run_1", "run_0"})
+	_, total, err := p.Tasks(t.Context(), agentbus.TaskQuery{Agent: "critic", Principal: "user:zoë", Since: began.Add(2 * time.Second), Limit: 1})
+	ok(t, "list", err)
+	same(t, "since", total, 3)
+	_, total, err = p.Tasks(t.Context(), agentbus.TaskQuery{Agent: "critic", Principal: "user:bob", Limit: 1})
+	ok(t, "list", err)
+	same(t, "another's", total, 0)
+}
+
+func tasksOfDeadProcessesAreFound(p *place) { // A32
+	t := p.t
+	for i, owner := range []string{"dead", "alive", "dead", ""} {
+		one := task("run_" + strconv.Itoa(i))
+		one.Owner = owner
+		p.create(one, message(strconv.Itoa(i)))
+	}
+	alive := func(owner string) bool { return owner == "alive" }
+	dead, err := p.DeadTasks(t.Context(), alive, 10)
+	ok(t, "find", err)
+	var ids []string
+	for i := range dead {
+		ids = append(ids, dead[i].ID)
+	}
+	same(t, "the dead", ids, []string{"run_0", "run_2"})
+	dead, err = p.DeadTasks(t.Context(), alive, 1)
+	ok(t, "find one", err)
+	same(t, "at most one", len(dead), 1)
+}
+
+func messagesAndTasksAreForgottenInTime(p *place) { // A19
+	t := p.t
+	over := task("run_over")
+	over.Work, over.Owner, over.State = nil, "", "TASK_STATE_COMPLETED"
+	p.create(over, message("m"))
+	p.create(task("run_open"), message("n"))
+	later := task("run_later")
+	later.Created, later.Updated = began.Add(agentbus.TaskMessageAge+time.Second), began.Add(agentbus.TaskMessageAge+time.Second)
+	p.create(later, message("m")) // a day later it is another one
+	late := task("run_late")
+	late.Created, late.Updated = began.Add(agentbus.TaskAge+time.Second), began.Add(agentbus.TaskAge+time.Second)
+	p.create(late, message("o"))
+	for id, want := range map[string]bool{"run_over": false, "run_open": true, "run_later": true} {
+		_, found, err := p.Task(t.Context(), id)
+		ok(t, "read", err)
+		same(t, id, found, want)
+	}
+}
+
+func aSessionIsWhatWasKeptLast(p *place) { // A24
+	t := p.t
+	key := agentbus.TurnKey{Agent: "a"}.Hash()
+	ok(t, "keep", p.KeepSession(t.Context(), key, []byte("one"), began))
+	ok(t, "keep", p.KeepSession(t.Context(), key, []byte("two"), began))
+	p.reopen()
+	state, found, err := p.Session(t.Context(), key)
+	ok(t, "read", err)
+	same(t, "found", found, true)
+	same(t, "the session", string(state), "two")
+	ok(t, "keep", p.KeepSession(t.Context(), agentbus.TurnKey{Agent: "b"}.Hash(), []byte("x"), began.Add(agentbus.RemoteTaskAge+time.Second)))
+	_, found, err = p.Session(t.Context(), key)
+	ok(t, "read", err)
+	same(t, "an old one", found, false)
+}
