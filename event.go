@@ -52,4 +52,9 @@ const (
 	EventTurnCancelled = "agentbus.turn.cancelled" // the join of its fan-out did not need it
 	EventJoined        = "agentbus.fanout.joined"  // all branches of a fan-out are final; their events come before
 	EventHalted        = "agentbus.conversation.halted"
+
+	// The result of a turn whose backend asked for something (R22), and, before
+	// the next result of that turn, what was decided.
+	EventInterruptRequested = "agentbus.interrupt.requested"
+	EventInterruptResolved  = "agentbus.interrupt.resolved"
 )

@@ -68,13 +68,14 @@ const (
 	HaltAbort            HaltKind = "abort"
 	HaltParticipantError HaltKind = "participant_error"
 	HaltWaitingAuth      HaltKind = "waiting_auth" // for the credential of its payer (R18)
+	HaltWaiting          HaltKind = "waiting"      // for the resolution of an interrupt (R22)
 )
 
 // Final reports whether a conversation that stopped like this is over. Otherwise
 // it is paused, and resuming it goes on from the turn that failed (R16).
 func (k HaltKind) Final() bool {
 	switch k {
-	case HaltBudget, HaltAbort, HaltParticipantError, HaltWaitingAuth:
+	case HaltBudget, HaltAbort, HaltParticipantError, HaltWaitingAuth, HaltWaiting:
 		return false
 	case HaltMaxTurns, HaltDone, HaltPredicate, HaltDeadline:
 		return true
@@ -92,6 +93,15 @@ type Halt struct {
 	Spent       Micros   `json:"spent_micros,omitempty"` // of a budget halt
 	Limit       Micros   `json:"limit_micros,omitempty"`
 	Failed      bool     `json:"failed,omitempty"` // it ends the run although its kind would pause it: the conversation says so
+	Wait        *Wait    `json:"wait,omitempty"`   // of a waiting run: for what
+}
+
+// A Wait is what a run waits for (R22).
+type Wait struct {
+	Interrupts []InterruptID `json:"interrupts"` // resolving one lets the run go on
+	// Asked are the turns that raised them just now: given to the store with the
+	// halt, in one transaction, never read with it.
+	Asked []Turn `json:"-"`
 }
 
 // Final reports whether the run is over; else it is paused, and can be resumed.
@@ -109,6 +119,8 @@ func (h Halt) String() string {
 		if h.Error != nil {
 			return s + "[" + h.Participant + "]: " + h.Error.Message
 		}
+	case HaltWaiting:
+		s += "[" + h.Participant + "]"
 	case HaltDone, HaltPredicate, HaltDeadline, HaltAbort, HaltWaitingAuth:
 	}
 	if h.Reason != "" {

@@ -76,12 +76,14 @@ type TurnState string
 //
 //	(new) ─Begin─▶ pending ─Finish─▶ done
 //	                  ├─────Finish─▶ failed ─Begin─▶ pending
+//	                  ├──────Halt──▶ waiting ─Begin─▶ pending
 //	                  └─────Finish─▶ cancelled
 const (
 	TurnPending   TurnState = "pending"
 	TurnDone      TurnState = "done"
 	TurnFailed    TurnState = "failed"
 	TurnCancelled TurnState = "cancelled" // the join of its fan-out was met without it (R20); no error
+	TurnWaiting   TurnState = "waiting"   // who was called asked for something, which an interrupt waits for (R22)
 )
 
 // A Turn is one call of a conversation as its driver's journal knows it: the
@@ -97,7 +99,13 @@ type Turn struct {
 	Reply     Reply       `json:"reply"`
 	Cost      Micros      `json:"cost_micros"` // failed attempts included (R8)
 	Attempts  int         `json:"attempts"`
-	Error     *Error      `json:"error,omitempty"` // of a failed turn
+	Error     *Error      `json:"error,omitempty"` // of a failed turn; of a waiting one, and until it has another result, with the Ask
 	Began     time.Time   `json:"began"`
 	Ended     time.Time   `json:"ended,omitzero"`
+	// Interrupt is what a waiting turn raises: given to the store with the turn,
+	// never read with it. nil: somebody below has raised one.
+	Interrupt *Interrupt `json:"-"`
+	// Withdraw are the interrupts that nobody needs once the turn is cancelled:
+	// given to the store with it, never read.
+	Withdraw []InterruptID `json:"-"`
 }

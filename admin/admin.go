@@ -78,6 +78,17 @@ type Switchboard interface {
 	Void(ctx context.Context, call int64, by string) error
 }
 
+// Interrupts are what runs wait for (R22). It is safe for concurrent use.
+type Interrupts interface {
+	// Interrupts returns interrupts in the order in which they were raised.
+	Interrupts(ctx context.Context, q agentbus.InterruptQuery) ([]agentbus.Interrupt, error)
+	Interrupt(ctx context.Context, id agentbus.InterruptID) (i agentbus.Interrupt, found bool, err error)
+	// Resolve decides an interrupt, once, and lets its run go on.
+	// CodeInvalidRequest: r does not answer what was asked. CodeNotFound: there is
+	// none of that id. CodeRunConflict: it is decided already.
+	Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) (agentbus.Interrupt, error)
+}
+
 // A Directory knows the agents. It is safe for concurrent use.
 type Directory interface {
 	Agents() []Agent // by name
@@ -91,6 +102,7 @@ type Config struct {
 	Keys       KeyRing     // required
 	Calls      Switchboard // required
 	Agents     Directory   // required
+	Interrupts Interrupts  // required
 
 	// Token is the secret of a principal that is known here only, TokenPrincipal;
 	// none: there is none.
@@ -129,8 +141,8 @@ type API struct {
 
 // New returns an API.
 func New(c Config) (*API, error) {
-	if c.Identifier == nil || c.Runs == nil || c.Ledger == nil || c.Keys == nil || c.Calls == nil || c.Agents == nil {
-		return nil, errors.New("admin: Identifier, Runs, Ledger, Keys, Calls and Agents are required")
+	if c.Identifier == nil || c.Runs == nil || c.Ledger == nil || c.Keys == nil || c.Calls == nil || c.Agents == nil || c.Interrupts == nil {
+		return nil, errors.New("admin: Identifier, Runs, Ledger, Keys, Calls, Agents and Interrupts are required")
 	}
 	a := &API{
 		cfg: c, log: c.Logger, started: time.Now(), mux: http.NewServeMux(), routes: map[string]route{},

@@ -23,10 +23,11 @@ const (
 	Loop  = "loop"  // calls itself through the bus, until the bus refuses
 	Flaky = "flaky" // fails every other time
 	Slow  = "slow"  // says a word every 200 ms
+	Pay   = "pay"   // asks to be paid before it says what it was told last
 )
 
 // Names returns the names of the built-in agents, sorted.
-func Names() []string { return []string{Echo, Eliza, Flaky, Loop, Slow} }
+func Names() []string { return []string{Echo, Eliza, Flaky, Loop, Pay, Slow} }
 
 // Config configures [New].
 type Config struct {
@@ -35,6 +36,9 @@ type Config struct {
 	Bus agentbus.Backend
 	// Pause is between the words of slow; 0: 200 ms.
 	Pause time.Duration
+	// Secret is what pay signs with: that of the installation, so that any of its
+	// processes knows what another one has asked. nil: one of its own.
+	Secret []byte
 }
 
 // New returns the built-in agent of that name. It fails for a name it does not
@@ -49,6 +53,8 @@ func New(name string, c Config) (agentbus.Backend, error) {
 		return says(last, pause(c.Pause)), nil
 	case Flaky:
 		return flaky(), nil
+	case Pay:
+		return newPay(c.Secret), nil
 	case Loop:
 		if c.Bus == nil {
 			return nil, fmt.Errorf("built-in agent %q needs a bus to call itself through", name)

@@ -32,6 +32,7 @@ type BackendConfig struct {
 	// MaxHops and NoLegacyParent are as in Options.
 	MaxHops        int
 	NoLegacyParent bool
+	AskTimeout     time.Duration // see Options
 }
 
 // Backend makes a conversation answer calls (R7). The messages of the call,
@@ -40,6 +41,10 @@ type BackendConfig struct {
 // [FanOut]; its usage and cost are the sums over its turns. It keeps the run of the call, whose turn is the parent
 // of its own turns, and a call repeated after a failure goes on where the
 // journal ends.
+//
+// A run that waits for an interrupt ends the call with what was asked and the
+// interrupt, so that who drives the run around it waits for the same one (R22).
+// The call repeated after that was resolved goes on.
 //
 // A call at the depth limit is refused before any I/O. A run that halts before
 // it is over fails the call: with its participant's error, or with
@@ -54,6 +59,7 @@ func (n nested) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 		o := Options{
 			Seed: seed(c), Lineage: c.Lineage, Journal: n.config.Journal, Runs: n.config.Runs, Owner: n.config.Owner, TTL: n.config.TTL,
 			Spec: n.config.Spec, MaxDepth: n.config.MaxDepth, MaxHops: n.config.MaxHops, NoLegacyParent: n.config.NoLegacyParent,
+			AskTimeout: n.config.AskTimeout,
 		}
 		if n.config.Payer != nil {
 			o.Payer = n.config.Payer(ctx)
@@ -127,6 +133,8 @@ func conclusion(ctx context.Context, r *Result) (agentbus.Chunk, error) {
 		return agentbus.Chunk{Usage: &u, Finish: "stop"}, nil
 	}
 	switch {
+	case h.Kind == agentbus.HaltWaiting && r.asked != nil:
+		return agentbus.Chunk{}, waiting(r)
 	case h.Error != nil:
 		e := *h.Error
 		if h.Participant != "" { // it is nobody's when an operator stopped the run
@@ -142,4 +150,18 @@ func conclusion(ctx context.Context, r *Result) (agentbus.Chunk, error) {
 		return agentbus.Chunk{}, fmt.Errorf("run %s: %w", r.Execution, context.Cause(ctx))
 	}
 	return agentbus.Chunk{}, &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "run " + string(r.Execution) + " was aborted"}
+}
+
+// waiting is what a call ends with whose run waits: what was asked, and what has
+// been raised for it.
+func waiting(r *Result) error {
+	ask := *r.asked.Ask
+	ask.Interrupts, ask.Timeout = r.Halt.Wait.Interrupts, 0
+	return &agentbus.Error{
+		Code: r.asked.Code, Message: r.Halt.Participant + ": " + r.asked.Message, Ask: &ask,
+		Explain: &agentbus.Explain{
+			Rule: "R22", Observed: string(r.Halt.Wait.Interrupts[0]),
+			Next: "run " + string(r.Execution) + " waits: resolve the interrupt, and send the same turn again",
+		},
+	}
 }

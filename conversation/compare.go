@@ -171,7 +171,7 @@ func (h *rehearsal) compareTurns() {
 			h.diverge(i, "turn", string(h.turns[i].ID), "none")
 			return
 		}
-		if h.turns[i].State == agentbus.TurnPending && is.State == agentbus.TurnPending {
+		if h.turns[i].State == agentbus.TurnPending && (is.State == agentbus.TurnPending || is.State == agentbus.TurnWaiting) {
 			continue // attempts and cost are those of the last result
 		}
 		if field, was, is := results(h.turns[i], &is); field != "" {

@@ -29,6 +29,9 @@ type driver struct {
 	sent      []script // what each participant has been sent
 	spent     agentbus.Micros
 	unwritten []agentbus.Event // go with the next write
+	decided   map[int]decided  // by index: of what carried turns ask
+	asking    []*intent        // turns that ask, which go with the halt
+	asked     *agentbus.Error  // the first that the run waits for
 
 	yield func(Event, error) bool
 	gone  bool // the reader has stopped reading
@@ -42,6 +45,8 @@ type intent struct {
 	owned   bool            // the participant pays for it itself
 	held    agentbus.Micros // of the budget, for it
 	fan     *fan            // instead of all but held: several turns at once
+	decided decided         // of what it asked before
+	hold    int             // of its events
 }
 
 var (
@@ -211,7 +216,7 @@ func (d *driver) events(more ...agentbus.Event) []agentbus.Event {
 }
 
 func (d *driver) result(h agentbus.Halt) *Result {
-	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Reply: d.reply(), Halt: h, Spent: d.spent}
+	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Reply: d.reply(), Halt: h, Spent: d.spent, asked: d.asked}
 }
 
 // reply is what the conversation answers, from the turns so far.
@@ -236,13 +241,26 @@ func (d *driver) reply() string {
 // halt stores why the run stopped, and says so.
 func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	h.Turns = len(d.turns)
-	h.Failed = d.conversation.OnHalt == OnHaltFail && !h.Kind.Final() && h.Kind != agentbus.HaltAbort
+	h.Failed = d.conversation.OnHalt == OnHaltFail && !h.Kind.Final() && h.Kind != agentbus.HaltAbort && h.Kind != agentbus.HaltWaiting
+	var told []agentbus.Event
+	for _, now := range d.asking {
+		told = append(told, d.told(agentbus.EventInterruptRequested, now))
+	}
 	faults.At(faults.HaltBefore)
-	err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, d.events(d.event(agentbus.EventHalted, "", h))...)
+	err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, append(append(slices.Clip(d.unwritten), told...), d.event(agentbus.EventHalted, "", h))...)
+	if len(d.asking) > 0 && agentbus.CodeOf(err) == agentbus.CodeOverloaded {
+		return d.tooMany(ctx, &h, err)
+	}
 	if err != nil {
 		return fmt.Errorf("halt run %s: %w", d.execution.ID, err)
 	}
 	faults.At(faults.HaltAfter)
+	for _, now := range d.asking {
+		d.emit(Event{Type: agentbus.EventInterruptRequested, Turn: &now.turn, Branch: now.hold > 0})
+	}
+	if h.Wait != nil {
+		h.Wait = &agentbus.Wait{Interrupts: h.Wait.Interrupts}
+	}
 	d.emit(Event{Type: agentbus.EventHalted, Result: d.result(h)})
 	return nil
 }

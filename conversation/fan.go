@@ -24,6 +24,7 @@ type branch struct {
 	stands  bool // nothing is left to be done for its turn
 	account *account
 	before  agentbus.Micros // its cost when it began
+	asked   error           // what it asks, which is told when the others have ended
 }
 
 // newFan returns the branches of step as stored turns have them; the first has
@@ -48,7 +49,7 @@ func newFan(step *Step, stored []agentbus.Turn, index int) *fan {
 			b.stands = step.Join == JoinBestEffort && !lost
 		case agentbus.TurnCancelled:
 			b.stands = f.met()
-		case agentbus.TurnDone, agentbus.TurnPending:
+		case agentbus.TurnDone, agentbus.TurnPending, agentbus.TurnWaiting:
 		}
 	}
 	return f
@@ -95,6 +96,16 @@ func (f *fan) rest() (rest []*branch) {
 		}
 	}
 	return rest
+}
+
+// due returns those of them that are to speak, and have not.
+func (f *fan) due() (due []*branch) {
+	for _, b := range f.rest() {
+		if b.asked == nil && !b.decided.waits {
+			due = append(due, b)
+		}
+	}
+	return due
 }
 
 // A Joined is the data of an [agentbus.EventJoined], as JSON.
@@ -154,7 +165,8 @@ func (d *driver) fanOut(step *Step) (*intent, *agentbus.Halt, error) {
 	var worst []agentbus.Micros
 	var whose []agentbus.Speaker
 	for _, b := range f.branches {
-		if p := &d.conversation.Participants[d.index(step.Together[b.at])]; !b.stands && !f.met() {
+		b.decided = d.decided[d.execution.First+len(d.turns)+b.at]
+		if p := &d.conversation.Participants[d.index(step.Together[b.at])]; !b.stands && !b.decided.waits && !f.met() {
 			b.held = p.MaxCost
 			worst, whose = append(worst, p.MaxCost), append(whose, p.Name)
 		}

@@ -16,13 +16,15 @@ type Journal interface {
 	// turn. If it fails, nothing is stored: perform nothing. Outcomes: a turn is
 	// new: it is stored, pending, and returned. It is known and not done, with
 	// the same digest: it is pending again under its new epoch, and returned with
-	// its stored Attempts and Began; perform it. It is done: it is returned as
-	// stored; do not perform it. Its index or id is known with another digest:
-	// CodeTurnMismatch. The lease has moved on: CodeLeaseLost.
+	// its stored Attempts and Began, and, if it was waiting, with its Error until
+	// it is finished; perform it. It is done: it is returned as stored; do not
+	// perform it. Its index or id is known with another digest: CodeTurnMismatch.
+	// The lease has moved on: CodeLeaseLost.
 	Begin(ctx context.Context, turns []agentbus.Turn, events ...agentbus.Event) ([]agentbus.Turn, error)
 	// Finish stores what became of done, the intent of next unless it is nil,
 	// and events, in one transaction. done must be pending under its epoch, else
-	// CodeLeaseLost. A turn that is done never changes.
+	// CodeLeaseLost. A turn that is done never changes. The interrupts in
+	// done.Withdraw are withdrawn.
 	Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error
 	// Turns yields the turns of an execution by index.
 	Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error]
@@ -42,6 +44,12 @@ type Runs interface {
 	// CodeRunStopped when somebody stopped the run for good.
 	Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) (agentbus.Lease, error)
 	// Halt stores why an execution stopped, appends events and gives the lease
-	// back, or fails with CodeLeaseLost.
+	// back, or fails with CodeLeaseLost. The turns of h.Wait.Asked are finished in the
+	// same transaction, as by Finish, and their interrupts raised; if that would
+	// be more than may wait, it is CodeOverloaded and nothing is stored. When one
+	// of h.Wait.Interrupts has been resolved meanwhile, the execution stays running,
+	// for whoever claims it next.
 	Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error
+	// Interrupt returns an interrupt, and whether there is one of that id.
+	Interrupt(ctx context.Context, id agentbus.InterruptID) (i agentbus.Interrupt, found bool, err error)
 }

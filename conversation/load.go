@@ -21,6 +21,9 @@ func (d *driver) load(ctx context.Context) error {
 	if err := d.adopt(stored); err != nil {
 		return err
 	}
+	if err := d.decisions(ctx); err != nil {
+		return err
+	}
 	d.account.open(d.spent)
 	return nil
 }

@@ -65,6 +65,13 @@ func (d *driver) first(ctx context.Context) (*intent, *agentbus.Halt, error) {
 		if next.fan != nil {
 			return next, nil, nil // it begins its branches itself
 		}
+		if next.decided.waits {
+			d.account.release(next.held)
+			h, stored := &agentbus.Halt{Kind: agentbus.HaltWaiting, Wait: &agentbus.Wait{}}, d.carried[next.turn.Index]
+			d.waitsFor(h, &stored)
+			return nil, h, nil
+		}
+		d.tellDecisions(next)
 		stored, err := d.beginTurns(ctx, next.turn)
 		if err != nil {
 			d.account.release(next.held)
@@ -199,7 +206,7 @@ func (d *driver) intend(who, behind int) (*intent, error) {
 	if c, ok := d.carried[index]; ok {
 		t.Attempts, t.Cost = c.Attempts+1, c.Cost
 	}
-	return &intent{turn: t, who: who, lineage: l, owned: owned, held: p.MaxCost}, nil
+	return &intent{turn: t, who: who, lineage: l, owned: owned, held: p.MaxCost, decided: d.decided[index]}, nil
 }
 
 // perform has a turn spoken and finished. It returns the next one, begun in the
@@ -219,6 +226,9 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 	}
 	d.spent = sum(d.spent, t.Cost-before)
 	t.Ended = time.Now()
+	if asks(failure) {
+		return nil, d.wait(now, failure), nil
+	}
 	if failure != nil {
 		return d.fail(ctx, now, failure)
 	}
@@ -229,7 +239,7 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 	if next != nil && next.fan == nil {
 		begun = &next.turn
 	}
-	if failed := d.finishTurn(ctx, t, begun, d.event(agentbus.EventTurnDone, t.ID, d.spoken(now))); failed != nil {
+	if failed := d.finishTurn(ctx, t, begun, d.told(agentbus.EventTurnDone, now)); failed != nil {
 		if next != nil {
 			d.account.release(next.held)
 		}
@@ -243,7 +253,7 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 func (d *driver) fail(ctx context.Context, now *intent, failure error) (*intent, *agentbus.Halt, error) {
 	t := &now.turn
 	t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(failure), agentbus.Reply{}
-	if err := d.finishTurn(ctx, t, nil, d.event(agentbus.EventTurnFailed, t.ID, d.spoken(now))); err != nil {
+	if err := d.finishTurn(ctx, t, nil, d.told(agentbus.EventTurnFailed, now)); err != nil {
 		return nil, nil, err
 	}
 	d.emit(Event{Type: agentbus.EventTurnFailed, Turn: t})
@@ -265,6 +275,7 @@ func (d *driver) spoken(now *intent) any {
 		Replayed bool             `json:"replayed,omitempty"`
 		Code     agentbus.Code    `json:"code,omitempty"`
 		Message  string           `json:"message,omitempty"`
+		*asking
 	}
 	t := &now.turn
 	out := data{
@@ -274,7 +285,7 @@ func (d *driver) spoken(now *intent) any {
 		out.Auth = AuthAgentOwned
 	}
 	if t.Error != nil {
-		out.Code, out.Message = t.Error.Code, t.Error.Message
+		out.Code, out.Message, out.asking = t.Error.Code, t.Error.Message, askingOf(t)
 	} else {
 		out.Usage, out.Answer = &t.Reply.Usage, answered(t).String()
 	}

@@ -16,6 +16,8 @@ type memory struct {
 	mu    sync.Mutex // guards runs and what they hold
 	runs  map[agentbus.ExecutionID]*memoryRun
 	first map[place]int // next free index inside a turn (P17)
+	// interrupts wait as long as the run does: nobody can resolve them.
+	interrupts map[agentbus.InterruptID]agentbus.Interrupt
 }
 
 type memoryRun struct {
@@ -32,7 +34,7 @@ type place struct {
 }
 
 func newMemory() *memory {
-	return &memory{runs: make(map[agentbus.ExecutionID]*memoryRun), first: make(map[place]int)}
+	return &memory{runs: make(map[agentbus.ExecutionID]*memoryRun), first: make(map[place]int), interrupts: map[agentbus.InterruptID]agentbus.Interrupt{}}
 }
 
 // Open creates or finds an execution and claims it; see Runs.
@@ -88,6 +90,17 @@ func (m *memory) Halt(_ context.Context, l agentbus.Lease, h agentbus.Halt, _ ..
 	r, err := m.held(l.Execution, l.Epoch)
 	if err != nil {
 		return err
+	}
+	if h.Wait != nil {
+		for _, t := range h.Wait.Asked {
+			if err := m.finish(r, t); err != nil {
+				return err
+			}
+			if t.Interrupt != nil {
+				m.interrupts[t.Interrupt.ID] = *t.Interrupt
+			}
+		}
+		h.Wait = &agentbus.Wait{Interrupts: h.Wait.Interrupts}
 	}
 	r.execution.Halt, r.execution.State = &h, agentbus.RunPaused
 	if h.Final() {
@@ -147,7 +160,10 @@ func (m *memory) begin(r *memoryRun, t agentbus.Turn) (agentbus.Turn, error) {
 	}
 	stored := &r.turns[at]
 	if stored.State != agentbus.TurnDone {
-		stored.State, stored.Epoch, stored.Error = agentbus.TurnPending, t.Epoch, nil
+		stored.State, stored.Epoch = agentbus.TurnPending, t.Epoch
+		if askOf(stored) == nil {
+			stored.Error = nil
+		}
 	}
 	return *stored, nil
 }
@@ -160,15 +176,27 @@ func (m *memory) Finish(_ context.Context, done agentbus.Turn, next *agentbus.Tu
 	if err != nil {
 		return err
 	}
+	if err = m.finish(r, done); err == nil && next != nil {
+		_, err = m.begin(r, *next)
+	}
+	return err
+}
+
+func (m *memory) finish(r *memoryRun, done agentbus.Turn) error {
 	stored := &r.turns[done.Index-r.execution.First]
 	if stored.State != agentbus.TurnPending || stored.Epoch != done.Epoch {
 		return &agentbus.Error{Code: agentbus.CodeLeaseLost, Message: "turn " + string(done.ID) + " was finished by somebody else"}
 	}
 	*stored = done
-	if next != nil {
-		_, err = m.begin(r, *next)
-	}
-	return err
+	return nil
+}
+
+// Interrupt returns an interrupt; see Runs.
+func (m *memory) Interrupt(_ context.Context, id agentbus.InterruptID) (agentbus.Interrupt, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, found := m.interrupts[id]
+	return i, found, nil
 }
 
 // Turns yields the turns so far; see Journal.

@@ -59,6 +59,9 @@ type Options struct {
 	// NoLegacyParent does without the parent context of a caller that tells no
 	// root context (K2).
 	NoLegacyParent bool
+	// AskTimeout is how long an interrupt waits whose backend does not say; 0 is
+	// DefaultAskTimeout.
+	AskTimeout time.Duration
 	// Deadline halts the run; zero never does.
 	Deadline time.Time
 	// Budget is shared with other runs, beside the conversation's own; nil is
@@ -77,6 +80,8 @@ type enclosing struct {
 	asked   agentbus.Digest // of its messages
 	account *account
 	options *Options
+	root    agentbus.ExecutionID // around all
+	path    []agentbus.Speaker   // from there to who speaks in turn
 }
 
 type enclosingKey struct{}
@@ -109,6 +114,7 @@ func (o *Options) resolve(e *enclosing) (Options, error) {
 	}
 	if e.serves(&r.Lineage) {
 		r.Payer, r.MaxDepth = cmp.Or(r.Payer, e.options.Payer), cmp.Or(r.MaxDepth, e.options.MaxDepth)
+		r.AskTimeout = cmp.Or(r.AskTimeout, e.options.AskTimeout)
 		if r.Journal == nil {
 			r.Journal, r.Runs, r.Owner, r.TTL = e.options.Journal, e.options.Runs, e.options.Owner, e.options.TTL
 		}
@@ -120,6 +126,7 @@ func (o *Options) resolve(e *enclosing) (Options, error) {
 	r.Owner = cmp.Or(r.Owner, "driver-"+rand.Text())
 	r.TTL = cmp.Or(r.TTL, DefaultTTL)
 	r.MaxDepth = cmp.Or(r.MaxDepth, agentbus.DefaultMaxDepth)
+	r.AskTimeout = cmp.Or(max(0, r.AskTimeout), DefaultAskTimeout)
 	return r, nil
 }
 

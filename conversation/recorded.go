@@ -15,6 +15,7 @@ type outcome struct {
 	Cost     agentbus.Micros `json:"cost_micros"`
 	Code     agentbus.Code   `json:"code"`
 	Message  string          `json:"message"`
+	asking                   // of a turn that waited
 }
 
 // maxVoids bounds what a record can make of one turn.
@@ -112,7 +113,7 @@ func (h *rehearsal) precedes(state agentbus.TurnState) bool {
 			if state == agentbus.TurnDone && !h.heard[id] {
 				return true
 			}
-		case agentbus.TurnDone, agentbus.TurnPending:
+		case agentbus.TurnDone, agentbus.TurnPending, agentbus.TurnWaiting:
 		}
 	}
 	return false
@@ -184,7 +185,7 @@ func (h *rehearsal) said(id agentbus.TurnID) (chunks []agentbus.Chunk, state age
 		chunks = append(chunks, agentbus.Chunk{Void: true})
 	}
 	switch state {
-	case agentbus.TurnFailed:
+	case agentbus.TurnFailed, agentbus.TurnWaiting:
 		return chunks, state, h.failure(at, t, &o)
 	case agentbus.TurnDone:
 		for i := range t.Reply.ToolCalls {
@@ -216,7 +217,11 @@ func (h *rehearsal) failure(at int, t *agentbus.Turn, o *outcome) error {
 			return halt.Error
 		}
 	}
-	return &agentbus.Error{Code: o.Code, Message: o.Message}
+	e := &agentbus.Error{Code: o.Code, Message: o.Message}
+	if len(o.Interrupts) > 0 {
+		e.Ask = &agentbus.Ask{Kind: o.Kind, Title: o.Title, Interrupts: o.Interrupts}
+	}
+	return e
 }
 
 // budget returns the budgets of a drive. What could be spent is no part of a

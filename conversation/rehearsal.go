@@ -69,6 +69,7 @@ const loose = -1
 // states are what the events of results tell of their turns.
 var states = map[string]agentbus.TurnState{
 	agentbus.EventTurnDone: agentbus.TurnDone, agentbus.EventTurnFailed: agentbus.TurnFailed, agentbus.EventTurnCancelled: agentbus.TurnCancelled,
+	agentbus.EventInterruptRequested: agentbus.TurnWaiting,
 }
 
 func isResult(e *agentbus.Event) bool { return states[e.Type] != "" }
@@ -239,17 +240,9 @@ func (h *rehearsal) Finish(ctx context.Context, done agentbus.Turn, next *agentb
 	case !due || h.diverged != nil:
 		return errCut
 	}
-	again := func(t *agentbus.Turn) bool { // a driver that wrote no event began it again
-		return t.State == agentbus.TurnPending && done.State != agentbus.TurnDone
+	if !h.ended(&done, at) {
+		return errCut
 	}
-	if want := h.turns[done.Index]; want != nil && (at == loose || at == h.last[done.ID] && !h.isLoose(want)) && !again(want) {
-		if field, was, is := results(want, &done); field != "" {
-			h.diverge(done.Index, field, was, is)
-			return errCut
-		}
-	}
-	delete(h.begun, done.ID)
-	delete(h.due, done.ID)
 	if !h.written(events) || next != nil && !h.intended(next) {
 		return errCut
 	}
@@ -261,6 +254,21 @@ func (h *rehearsal) Finish(ctx context.Context, done agentbus.Turn, next *agentb
 		h.cancel(cause)
 	}
 	return nil
+}
+
+// ended compares the result of a turn whose event stands at an index.
+func (h *rehearsal) ended(done *agentbus.Turn, at int) bool {
+	again := func(t *agentbus.Turn) bool { // a driver that wrote no event began it again
+		return t.State == agentbus.TurnPending && done.State != agentbus.TurnDone
+	}
+	if want := h.turns[done.Index]; want != nil && (at == loose || at == h.last[done.ID] && !h.isLoose(want)) && !again(want) {
+		if field, was, is := results(want, done); field != "" {
+			return h.diverge(done.Index, field, was, is)
+		}
+	}
+	delete(h.begun, done.ID)
+	delete(h.due, done.ID)
+	return true
 }
 
 // leaves reports whether a turn has no result in this drive, since it was ended
@@ -277,7 +285,18 @@ func (h *rehearsal) leaves(id agentbus.TurnID) bool {
 func (h *rehearsal) Halt(ctx context.Context, l agentbus.Lease, halt agentbus.Halt, events ...agentbus.Event) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.halt == nil || h.diverged != nil || !h.written(events) {
+	if h.halt == nil || h.diverged != nil {
+		return errCut
+	}
+	if halt.Wait != nil {
+		for i := range halt.Wait.Asked {
+			t := &halt.Wait.Asked[i]
+			if at, due := h.due[t.ID]; !due || !h.ended(t, at) {
+				return errCut
+			}
+		}
+	}
+	if !h.written(events) {
 		return errCut
 	}
 	return h.memory.Halt(ctx, l, halt)

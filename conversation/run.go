@@ -49,6 +49,8 @@ type Result struct {
 	Reply string
 	Halt  agentbus.Halt
 	Spent agentbus.Micros // by its turns, failed attempts included
+
+	asked *agentbus.Error // the first that a waiting run waits for
 }
 
 // Run drives c until it halts. A halt is no error: Result.Halt says why, and
@@ -78,8 +80,8 @@ func Run(ctx context.Context, c Conversation, o Options) (Result, error) {
 }
 
 // Stream is Run as a sequence of events: EventStarted or EventResumed, for each
-// turn EventTurnStarted, its deltas, EventTurnDone or EventTurnFailed, then
-// EventHalted. The events of turns that are spoken at once come as they happen,
+// turn EventTurnStarted, its deltas, EventTurnDone, EventTurnFailed or
+// EventInterruptRequested, then EventHalted. The events of turns that are spoken at once come as they happen,
 // each with its turn; the turns may also end with EventTurnCancelled, and
 // EventJoined follows them. A turn's event comes after the journal has it. An error is the
 // last thing yielded. A reader that stops reading aborts the run.

@@ -41,8 +41,12 @@ type voice struct {
 // call calls the backend of a turn.
 func (d *driver) call(ctx context.Context, now *intent, a *account) iter.Seq2[agentbus.Chunk, error] {
 	p, s, t := &d.conversation.Participants[now.who], &d.sent[now.who], &now.turn
-	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen}
-	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options})
+	if err := now.decided.refused(); err != nil {
+		return func(yield func(agentbus.Chunk, error) bool) { yield(agentbus.Chunk{}, err) }
+	}
+	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen, Resolution: now.decided.answer()}
+	root, path := d.place()
+	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, path: append(path, t.Speaker)})
 	return guard.Call(ctx, p.Backend, call)
 }
 
@@ -76,6 +80,11 @@ func (v *voice) end() error {
 	t.Cost = sum(t.Cost, max(0, t.Reply.Usage.Cost))
 	if v.failure == nil && strings.TrimSpace(t.Reply.Text) == "" && len(t.Reply.ToolCalls) == 0 {
 		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: string(t.Speaker) + " completed without text"}
+	}
+	if asks(v.failure) {
+		if err := tooLarge(v.failure); err != nil {
+			return err
+		}
 	}
 	return v.failure
 }

@@ -23,7 +23,7 @@ func (d *driver) together(ctx context.Context, now *intent) (*intent, *agentbus.
 		return nil, nil, err
 	}
 	now.held = 0 // each branch gives back its own
-	rest := f.rest()
+	rest := f.due()
 	for _, b := range rest {
 		if !f.met() {
 			d.emit(Event{Type: EventTurnStarted, Turn: &b.turn, Branch: true})
@@ -39,8 +39,16 @@ func (d *driver) together(ctx context.Context, now *intent) (*intent, *agentbus.
 	switch {
 	case f.err != nil:
 		return nil, nil, f.err
-	case len(f.rest()) > 0:
+	case len(f.due()) > 0:
 		return now, nil, nil // the loop sees why; those turns stay pending
+	}
+	if waiting := f.waiting(); len(waiting) > 0 {
+		if !f.met() {
+			return d.park(ctx, f, waiting)
+		}
+		if err := d.withdraw(ctx, f, waiting); err != nil {
+			return nil, nil, err
+		}
 	}
 	return d.joined(ctx, f)
 }
@@ -49,12 +57,13 @@ func (d *driver) together(ctx context.Context, now *intent) (*intent, *agentbus.
 // crash in between would leave some that had failed as if they need not be asked.
 // One that the journal has done meanwhile is taken as it is.
 func (d *driver) beginAll(ctx context.Context, f *fan) error {
-	rest := f.rest()
+	rest := f.due()
 	if len(rest) == 0 {
 		return nil
 	}
 	turns := make([]agentbus.Turn, len(rest))
 	for i, b := range rest {
+		d.tellDecisions(b.intent)
 		turns[i] = b.turn
 	}
 	stored, err := d.beginTurns(ctx, turns...)
@@ -143,7 +152,10 @@ func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
 	t.Ended = time.Now()
 	switch {
 	case f.met():
-		t.State, t.Reply = agentbus.TurnCancelled, agentbus.Reply{}
+		t.State, t.Reply, t.Withdraw = agentbus.TurnCancelled, agentbus.Reply{}, d.unneeded(b)
+	case asks(failure):
+		b.asked = failure
+		return
 	case failure != nil:
 		t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(failure), agentbus.Reply{}
 	default:
@@ -168,11 +180,10 @@ func (d *driver) finish(ctx context.Context, b *branch, next *agentbus.Turn, mor
 		kind = agentbus.EventTurnFailed
 	case agentbus.TurnCancelled:
 		kind = agentbus.EventTurnCancelled
-	case agentbus.TurnDone, agentbus.TurnPending:
+	case agentbus.TurnDone, agentbus.TurnPending, agentbus.TurnWaiting:
 	}
-	event := d.event(kind, t.ID, d.spoken(b.intent))
-	event.Hold = b.at + 1
-	if err := d.finishTurn(ctx, t, next, append([]agentbus.Event{event}, more...)...); err != nil {
+	b.hold = b.at + 1
+	if err := d.finishTurn(ctx, t, next, append([]agentbus.Event{d.told(kind, b.intent)}, more...)...); err != nil {
 		return err
 	}
 	d.emit(Event{Type: kind, Turn: t, Branch: true})

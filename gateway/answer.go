@@ -355,7 +355,7 @@ func (a *answer) passLarge(begun []byte, sse bool) {
 // notFinal says why an answer does not settle its call, or nil.
 func (a *answer) notFinal(status int, body []byte) error {
 	switch {
-	case !isFinal(status):
+	case !isFinal(status), asks(status, body):
 		return laterError(status, body)
 	case a.exchange.envelope != nil:
 		return laterFault(a.exchange.envelope.told.Err)
@@ -363,6 +363,16 @@ func (a *answer) notFinal(status int, body []byte) error {
 		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: status, Message: "the agent answered with an error under status 200"}
 	}
 	return nil
+}
+
+// asks reports whether an answer says that the agent waits to be told something
+// (A38): the same turn is asked again once somebody has, and executes then.
+func asks(status int, body []byte) bool {
+	if status != http.StatusPaymentRequired && status != http.StatusUnprocessableEntity {
+		return false
+	}
+	code := agentbus.Code(gjson.GetBytes(body, "error.code").Str)
+	return code == agentbus.CodePaymentRequired || code == agentbus.CodeInputRequired
 }
 
 // laterError tells an answer that says "later" for the record: with the code and

@@ -22,6 +22,7 @@ import (
 const (
 	maxFailure = 64 << 10 // of an error answer, the bytes that are read
 	maxQuoted  = 2048     // of it, the bytes that are said back
+	maxChoices = 32       // of what an agent asks, that are passed on
 )
 
 // broken returns the error for a connection that failed while ctx was in force.
@@ -90,6 +91,9 @@ func (b *Backend) adopt(e *agentbus.Error, c *agentbus.Call, s said) {
 	switch {
 	case code.Known():
 		e.Code, e.Message, e.Explain = code, cmp.Or(text, e.Message), s.Explain
+		if code == agentbus.CodeInputRequired || code == agentbus.CodePaymentRequired {
+			e.Ask = b.asked(c, code, text, s.Ask)
+		}
 	case text != "":
 		e.Message += ": " + text
 	}
@@ -100,6 +104,7 @@ type said struct {
 	Message string
 	Code    string
 	Explain *agentbus.Explain
+	Ask     *agentbus.Ask
 }
 
 // parseError reads an error object, or the string that some servers send in
@@ -109,6 +114,7 @@ func parseError(raw json.RawMessage) said {
 		Message string          `json:"message"`
 		Code    json.RawMessage `json:"code"`
 		Explain json.RawMessage `json:"explain"`
+		Ask     json.RawMessage `json:"ask"`
 	}
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -122,7 +128,37 @@ func parseError(raw json.RawMessage) said {
 	if present(object.Explain) && json.Unmarshal(object.Explain, &explain) == nil {
 		out.Explain = &explain
 	}
+	var ask agentbus.Ask
+	if present(object.Ask) && json.Unmarshal(object.Ask, &ask) == nil {
+		out.Ask = &ask
+	}
 	return out
+}
+
+// asked returns what an agent wants to be told that answered with a code which
+// says that it waits (A38): what it says of it, or that alone. An interrupt that
+// it names is one of its own bus, where it is resolved; a resolution of ours
+// calls the agent again, and takes nothing to it.
+func (b *Backend) asked(c *agentbus.Call, code agentbus.Code, text string, said *agentbus.Ask) *agentbus.Ask {
+	ask := agentbus.Ask{Kind: agentbus.AskClarification}
+	if code == agentbus.CodePaymentRequired {
+		ask.Kind = agentbus.AskPolicy
+	}
+	if said == nil {
+		ask.Title = text
+		return &ask
+	}
+	ask = agentbus.Ask{
+		Kind: cmp.Or(said.Kind, ask.Kind), Title: cmp.Or(b.quote(c, said.Title), text), Prompt: b.quote(c, said.Prompt), Timeout: max(0, said.Timeout),
+		Policy: json.RawMessage(b.hide(c, string(said.Policy))), Remote: said.Remote,
+	}
+	for _, choice := range said.Choices[:min(len(said.Choices), maxChoices)] {
+		ask.Choices = append(ask.Choices, b.quote(c, choice))
+	}
+	if len(said.Interrupts) > 0 {
+		ask.Remote = agentbus.InterruptID(b.quote(c, string(said.Interrupts[0])))
+	}
+	return &ask
 }
 
 // present reports whether a JSON value is there and not null.
@@ -133,20 +169,25 @@ func present(raw json.RawMessage) bool {
 // quote makes the agent's words fit to be said: one line, at most 2048 bytes,
 // without the credentials of the call (P19), without a mention.
 func (b *Backend) quote(c *agentbus.Call, s string) string {
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(b.hide(c, s), "?")), " ")
+	s = strings.ReplaceAll(s, "@", "(at)")
+	if len(s) > maxQuoted {
+		s = s[:maxQuoted]
+		for !utf8.ValidString(s) {
+			s = s[:len(s)-1]
+		}
+	}
+	return s
+}
+
+// hide takes the credentials of the call out of what an agent said (P19).
+func (b *Backend) hide(c *agentbus.Call, s string) string {
 	for _, secret := range [...]agentbus.Credential{c.Lineage.Auth, b.config.Key} {
 		token, _ := secret.Token()
 		for _, part := range [...]string{secret.Reveal(), token.Reveal()} { //nolint:forbidigo // to take it out (P19)
 			if part != "" {
 				s = strings.ReplaceAll(s, part, secret.String())
 			}
-		}
-	}
-	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
-	s = strings.ReplaceAll(s, "@", "(at)")
-	if len(s) > maxQuoted {
-		s = s[:maxQuoted]
-		for !utf8.ValidString(s) {
-			s = s[:len(s)-1]
 		}
 	}
 	return s

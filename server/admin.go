@@ -63,7 +63,7 @@ func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
 // buildAdmin builds the admin listener's surface over the rest.
 func (s *Server) buildAdmin() (err error) {
 	s.admin, err = admin.New(admin.Config{
-		Identifier: s, Runs: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s},
+		Identifier: s, Runs: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s}, Interrupts: inbox{s},
 		Budgets: func() []agentbus.Budget { return s.now().gateway.Budgets(time.Now()) },
 		Token:   s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,
 		Status: admin.Status{Version: s.cfg.Version, Owner: s.owner, Config: s.cfg.Path, Stages: s.now().gateway.Stages()},

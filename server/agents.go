@@ -64,7 +64,7 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := openai.Handler(openai.HandlerConfig{Backend: agentbus.Wrap(b, told), Log: s.log, MaxBody: int64(s.cfg.Limits.MaxBody)})
+	h := openai.Handler(openai.HandlerConfig{Backend: agentbus.Wrap(b, told, called), Log: s.log, MaxBody: int64(s.cfg.Limits.MaxBody)})
 	t.Local, t.Transport = true, httpx.Memory(h)
 	t.URL, err = url.Parse(memoryURL)
 	return t, err
@@ -103,7 +103,7 @@ func (s *wiring) local(name string, a config.Agent) (agentbus.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared)})
+	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared), Secret: s.store.InstallKey()})
 }
 
 func headers(configured map[string]agentbus.Credential) http.Header {

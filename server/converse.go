@@ -110,7 +110,7 @@ func (s *Server) Submit(ctx context.Context, st Start) (agentbus.RunID, error) {
 func (s *wiring) options(run agentbus.RunID) conversation.Options {
 	return conversation.Options{
 		Run: run, Payer: LocalPayer, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, MaxDepth: s.cfg.Limits.MaxDepth,
-		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback,
+		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
 	}
 }
 
@@ -157,6 +157,7 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 // resumed returns how the conversation of a run was built, and sets in o who
 // pays for it.
 func (s *wiring) resumed(ctx context.Context, st *Start, o *conversation.Options) (sp spec, err error) {
+	s.expire(ctx) // what nobody decided in time is denied, also where no bus serves
 	e, found, err := s.store.Execution(ctx, agentbus.ExecutionID(st.Run))
 	if err != nil {
 		return sp, err
@@ -244,7 +245,7 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 		faults = append(faults, err)
 		part := conversation.Participant{
 			Name: agentbus.Speaker(speakers[i]), Slug: p.Slug, Label: p.Label, Agent: p.Agent,
-			Backend: agentbus.Wrap(b, s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned)),
+			Backend: agentbus.Wrap(b, s.approvalOf(&def, i), s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned), calling),
 			Auth:    conversation.AuthMode(p.Auth),
 		}
 		if a := s.cfg.Agents[p.Agent]; a.MaxCostUSD != nil {
@@ -309,7 +310,7 @@ func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
 	}
 	return conversation.Backend(conversation.BackendConfig{
 		Conversation: c, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, Spec: stored, MaxDepth: s.cfg.Limits.MaxDepth,
-		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback,
+		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
 		Payer: func(ctx context.Context) agentbus.Payer {
 			p, _ := gateway.InProcessOf(ctx) // the gateway has said who pays
 			return p.Payer

@@ -100,3 +100,12 @@ func withoutDefault(err error) error {
 	own.RetryAfter = 0
 	return &own
 }
+
+// approvalOf has a human approve the turns of the i-th participant of a
+// conversation before it is called, where the configuration says so (R22).
+func (s *wiring) approvalOf(def *config.Conversation, i int) agentbus.Middleware {
+	if !def.ApprovalOf(i) {
+		return func(b agentbus.Backend) agentbus.Backend { return b }
+	}
+	return policy.Approval{Who: def.Participants[i].Agent}.Wrap
+}

@@ -85,7 +85,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		InFlight: func() int { return s.now().gateway.InFlight() }, Detached: func() int { return s.now().gateway.Detached() },
 		Queued: func() int { return store.Queued() },
 	})
-	store, err := sqlite.Open(ctx, sqlite.Config{Path: c.Store.SQLite, Logger: s.log, Committed: s.metrics.Committed})
+	store, err := sqlite.Open(ctx, sqlite.Config{Path: c.Store.SQLite, Logger: s.log, Committed: s.metrics.Committed, MostInterrupts: c.Interrupts.Most})
 	if err != nil {
 		return nil, &agentbus.Error{
 			Code: agentbus.CodeStoreUnavailable, Message: "the store " + c.Store.URL + " cannot be opened", Err: err,

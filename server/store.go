@@ -25,6 +25,7 @@ type Store interface {
 	KeyRing
 	Stops
 	Waiting
+	Interrupts
 	Books
 	Keeper
 	identity.Proofs
@@ -65,6 +66,19 @@ type Waiting interface {
 	Orphans(ctx context.Context, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error)
 	// Sealed returns the credential that an execution was opened with last.
 	Sealed(ctx context.Context, id agentbus.ExecutionID) (sealed []byte, found bool, err error)
+}
+
+// Interrupts are what runs wait for (R22).
+type Interrupts interface {
+	// Interrupts returns interrupts in the order in which they were raised.
+	Interrupts(ctx context.Context, q agentbus.InterruptQuery) ([]agentbus.Interrupt, error)
+	// Resolve decides an interrupt, once, and lets its run go on with whoever
+	// claims it next. CodeNotFound: there is none. CodeRunConflict: it is decided
+	// already, or its time was up.
+	Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) (agentbus.Interrupt, error)
+	// ExpireInterrupts decides those whose time is up, at most limit of them, and
+	// returns how many.
+	ExpireInterrupts(ctx context.Context, at time.Time, limit int) (n int, err error)
 }
 
 // Books tell what calls came to (G26, G27, G28).

@@ -27,11 +27,17 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 		defer close(ended)
 		tick := time.NewTicker(min(max(s.cfg.Retention.Replies/10, 100*time.Millisecond), 10*time.Minute))
 		defer tick.Stop()
+		late := time.NewTicker(expireEvery)
+		defer late.Stop()
+		s.sweep(ctx)
+		s.releaseDead(ctx)
 		for ctx.Err() == nil {
-			s.sweep(ctx)
-			s.releaseDead(ctx)
+			s.expire(ctx)
 			select {
 			case <-tick.C:
+				s.sweep(ctx)
+				s.releaseDead(ctx)
+			case <-late.C:
 			case <-ctx.Done():
 			}
 		}

@@ -232,6 +232,8 @@ func halted(ctx context.Context, r *conversation.Result, why string) error {
 			return &failure{exit: exitFailed, what: "paused: " + h.String(), next: resume}
 		}
 		return &failure{exit: exitInterrupted, what: "paused: " + h.String(), next: resume}
+	case agentbus.HaltWaiting:
+		return waiting(h, resume)
 	case agentbus.HaltWaitingAuth:
 		return &failure{exit: exitWaiting, what: "waiting-auth: " + h.Reason, next: "set AGENTBUS_TOKEN to a key of who pays; then " + resume}
 	case agentbus.HaltDeadline:
@@ -309,6 +311,11 @@ func (s *show) event(e *conversation.Event) {
 			s.printf("\n")
 		}
 		s.printf("%s\n", s.paint.red("["+harmless(string(e.Turn.Speaker))+"] failed"))
+	case agentbus.EventInterruptRequested:
+		if s.said {
+			s.printf("\n")
+		}
+		s.printf("%s\n", s.paint.bold("["+harmless(string(e.Turn.Speaker))+"] asks: "+harmless(e.Turn.Error.Ask.Title)))
 	case agentbus.EventTurnCancelled:
 		s.printf("%s\n", s.paint.dim("["+harmless(string(e.Turn.Speaker))+"] cancelled: it was not needed any more"))
 	}

@@ -116,13 +116,18 @@ func (v *traceVerb) tell(a *app, n *news) error {
 // gist is what the data of an event come to in a few words.
 func gist(e *agentbus.Event) string {
 	var d struct {
-		Attempts int             `json:"attempts"`
-		Cost     agentbus.Micros `json:"cost_micros"`
-		Usage    *agentbus.Usage `json:"usage"`
-		Replayed bool            `json:"replayed"`
-		Code     agentbus.Code   `json:"code"`
-		Message  string          `json:"message"`
-		Turns    int             `json:"turns"`
+		Attempts  int                    `json:"attempts"`
+		Cost      agentbus.Micros        `json:"cost_micros"`
+		Usage     *agentbus.Usage        `json:"usage"`
+		Replayed  bool                   `json:"replayed"`
+		Code      agentbus.Code          `json:"code"`
+		Message   string                 `json:"message"`
+		Turns     int                    `json:"turns"`
+		Title     string                 `json:"title"`
+		Asked     []agentbus.InterruptID `json:"interrupts"`
+		Interrupt agentbus.InterruptID   `json:"interrupt"`
+		Decision  agentbus.Decision      `json:"decision"`
+		By        string                 `json:"by"`
 		agentbus.Halt
 	}
 	if json.Unmarshal(e.Data, &d) != nil {
@@ -143,6 +148,10 @@ func gist(e *agentbus.Event) string {
 		return s
 	case agentbus.EventTurnFailed:
 		return string(d.Code) + "  " + d.Message
+	case agentbus.EventInterruptRequested:
+		return fmt.Sprintf("%s  %s", d.Title, d.Asked)
+	case agentbus.EventInterruptResolved:
+		return strings.TrimSpace(fmt.Sprintf("%s %s %s", d.Interrupt, d.Decision, d.By))
 	case agentbus.EventResumed:
 		return "after " + plural(d.Turns, "turn")
 	case agentbus.EventHalted:

@@ -89,9 +89,23 @@ func adminURL(c *config.Config) string {
 // do sends a request for path, which is below /admin/v1, and reads its answer
 // into out.
 func (o *operator) do(ctx context.Context, method, path string, out any) error {
-	r, err := http.NewRequestWithContext(ctx, method, o.url+"/admin/v1"+path, http.NoBody)
+	return o.send(ctx, method, path, nil, out)
+}
+
+// send is do with a body of JSON, unless it is nil.
+func (o *operator) send(ctx context.Context, method, path string, in, out any) error {
+	var body bytes.Buffer
+	if in != nil {
+		if err := json.NewEncoder(&body).Encode(in); err != nil {
+			return err
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, method, o.url+"/admin/v1"+path, &body)
 	if err != nil {
 		return err
+	}
+	if in != nil {
+		r.Header.Set("Content-Type", "application/json")
 	}
 	r.Header.Set("Authorization", o.authorization.Reveal()) //nolint:forbidigo // a request is written
 	r.Header.Set("Accept", "application/json")
@@ -103,11 +117,11 @@ func (o *operator) do(ctx context.Context, method, path string, out any) error {
 		return &failure{exit: exitFailed, what: "no bus answers at " + o.url, why: unreachable(err), next: "start it with agentbus serve, or name its admin listener with --server or AGENTBUS_URL"}
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return &failure{exit: exitFailed, what: "the answer of " + o.url + " broke off", why: cause(err), next: "try again"}
 	}
-	return o.read(resp, body, out)
+	return o.read(resp, answer, out)
 }
 
 // read reads an answer, or the problem that it tells.

@@ -23,6 +23,9 @@ type cli struct {
 	Resume  resumeVerb  `cmd:"" help:"Go on with a run that was stopped or cut off."`
 	Call    callVerb    `cmd:"" help:"Call one agent of a running bus; inside a program that is an agent, as the turn it serves."`
 	Stop    stopVerb    `cmd:"" help:"Cut every live call of a run at a serving bus, and refuse new ones."`
+	Inbox   inboxVerb   `cmd:"" help:"List what runs wait for: approvals, payments, answers."`
+	Approve approveVerb `cmd:"" help:"Grant what an agent asks, once, and let its run go on."`
+	Deny    denyVerb    `cmd:"" help:"Deny what an agent asks, once, and let its run go on without."`
 	Runs    runsVerb    `cmd:"" help:"List runs, newest first."`
 	Trace   traceVerb   `cmd:"" help:"Show who called whom in a run, at which depth, and who paid."`
 	Replay  replayVerb  `cmd:"" help:"Drive a run again against what was recorded of it, calling nobody; or fork it; or compare it with another."`

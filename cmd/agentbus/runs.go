@@ -52,6 +52,8 @@ func stateOf(r *agentbus.RunSummary) string {
 		return "-" // only called through the gateway: its driver is elsewhere
 	case r.State == agentbus.RunPaused && r.Halt != nil && r.Halt.Kind == agentbus.HaltWaitingAuth:
 		return "waiting-auth"
+	case r.State == agentbus.RunPaused && r.Halt != nil && r.Halt.Kind == agentbus.HaltWaiting:
+		return "waiting"
 	case r.State == agentbus.RunPaused && r.Halt != nil:
 		return "paused: " + string(r.Halt.Kind)
 	}
@@ -78,6 +80,7 @@ type trace struct {
 	Executions []agentbus.Execution `json:"executions"` // drivers of this store, top level first
 	FanOuts    []fanOut             `json:"fan_outs,omitempty"`
 	Calls      []*node              `json:"calls"` // by who was made inside whom
+	Interrupts []agentbus.Interrupt `json:"interrupts,omitempty"`
 	Totals     totals               `json:"totals"`
 }
 
@@ -108,7 +111,11 @@ type tracer interface {
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
 	Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error]
+	Interrupts(ctx context.Context, q agentbus.InterruptQuery) ([]agentbus.Interrupt, error)
 }
+
+// maxTraced is how many interrupts of a run a trace shows.
+const maxTraced = 1000
 
 func traceOf(ctx context.Context, s tracer, run agentbus.RunID) (*trace, error) {
 	calls, err := s.Calls(ctx, run)
@@ -129,7 +136,11 @@ func traceOf(ctx context.Context, s tracer, run agentbus.RunID) (*trace, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &trace{Run: run, Executions: executions, FanOuts: fans, Calls: treeOf(calls), Totals: sum(calls)}, nil
+	asked, err := s.Interrupts(ctx, agentbus.InterruptQuery{Run: run, All: true, Limit: maxTraced})
+	if err != nil {
+		return nil, err
+	}
+	return &trace{Run: run, Executions: executions, FanOuts: fans, Calls: treeOf(calls), Interrupts: asked, Totals: sum(calls)}, nil
 }
 
 // text is the trace as people read it.
@@ -148,6 +159,14 @@ func (t *trace) text(p paint) string {
 		fmt.Fprintf(&b, "conversation %s%s  %s  %s\n", e.Conversation, inside, plural(e.Turns, "turn"), state)
 	}
 	printTree(&b, p, grouped(t.Calls, t.FanOuts), "")
+	for n := range t.Interrupts {
+		i := &t.Interrupts[n]
+		decision := decisionOf(i)
+		if i.Open() {
+			decision = p.bold("waits until " + when(i.Expires))
+		}
+		fmt.Fprintf(&b, "interrupt %s  %s  %s: %s  %s\n", i.ID, i.Ask.Kind, pathOf(i), harmless(i.Ask.Title), decision)
+	}
 	fmt.Fprintf(&b, "%s\n", t.Totals)
 	if p {
 		return b.String()

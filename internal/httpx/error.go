@@ -88,6 +88,8 @@ type errorBody struct {
 	Turn      agentbus.TurnID   `json:"turn_id,omitempty"`
 	Retryable bool              `json:"retryable"`
 	Explain   *agentbus.Explain `json:"explain,omitempty"`
+	// Ask is what would let the same turn be answered: what may be shown of it.
+	Ask *agentbus.Ask `json:"ask,omitempty"`
 }
 
 // ErrorBody returns the body that [WriteError] writes: one line of JSON without
@@ -101,7 +103,7 @@ func ErrorBody(l agentbus.Lineage, err error) []byte {
 		Error errorBody `json:"error"`
 	}{errorBody{
 		Message: e.Message, Type: errorType(e.Code), Code: e.Code, Run: l.Run, Turn: l.Turn,
-		Retryable: e.Code.Retryable(), Explain: e.Explain,
+		Retryable: e.Code.Retryable(), Explain: e.Explain, Ask: e.Ask,
 	}}
 	b, err := oneLine(body)
 	if err != nil { // an Observed or Limit that is no JSON

@@ -43,7 +43,7 @@ type Agent struct {
 	Idempotent      bool      `yaml:"idempotent" for:"a2a" default:"false" doc:"The agent answers a message that comes again with what it made of it the first time: one whose connection was lost is sent again. false: its call fails with outcome_unknown (A22)."`
 	ForwardHeaders  []string  `yaml:"forward_headers" for:"a2a" pattern:"^[!#$%&'*+.^_|~0-9A-Za-z-]{1,128}$" example:"[x-tenant]" doc:"Headers of callers that the agent is told, beside those of A2A and of the protocol (A7)."`
 
-	Builtin      string `yaml:"builtin" for:"builtin" required:"true" enum:"echo|eliza|loop|flaky|slow" doc:"echo, eliza, loop (calls itself), flaky or slow."`
+	Builtin      string `yaml:"builtin" for:"builtin" required:"true" enum:"echo|eliza|loop|flaky|slow|pay" doc:"echo, eliza, loop (calls itself), flaky, slow or pay (asks to be paid, then echoes)."`
 	Conversation string `yaml:"conversation" example:"NAME" for:"conversation" required:"true" doc:"Name of the conversation that answers."`
 
 	Command    []string      `yaml:"command" for:"exec" required:"true" example:"[claude, --print]" doc:"The program and its arguments. No shell reads them (B5)."`
@@ -223,8 +223,7 @@ type Conversation struct {
 	Halt         HaltRule         `yaml:"halt" doc:"When it is over before its turns are used up."`
 	CallPolicy   CallPolicy       `yaml:"call_policy" doc:"Deadlines, retries and breakers of its calls (R10 to R12)."`
 	OnHalt       OnHalt           `yaml:"on_halt" default:"pause" enum:"pause|fail" doc:"What the error of a participant, or a budget that is used up, does: pause (the run can be resumed) or fail (it is over) (R16)."`
-
-	_ later `yaml:"approval" doc:"Turns that wait for a human."`
+	Approval     bool             `yaml:"approval" default:"false" doc:"A human approves each turn before its participant is called: agentbus inbox, approve, deny (R22)."`
 }
 
 // A Plan decides who speaks next (R3).
@@ -252,6 +251,14 @@ type HaltRule struct {
 	Contains string `yaml:"contains" doc:"It is over when a turn holds this text. Empty: never."`
 }
 
+// ApprovalOf reports whether a human approves the turns of a participant.
+func (c *Conversation) ApprovalOf(i int) bool {
+	if own := c.Participants[i].Approval; own != nil {
+		return *own
+	}
+	return c.Approval
+}
+
 // A Participant is one speaker of a conversation.
 type Participant struct {
 	Agent string          `yaml:"agent" example:"NAME" required:"true" doc:"Name of the agent that speaks."`
@@ -262,8 +269,9 @@ type Participant struct {
 	CallPolicy *CallPolicy `yaml:"call_policy" doc:"What it has in place of the conversation's call_policy, field by field (R13)."`
 	// Decides marks the moderator; Load makes it and Conversation.Moderator agree.
 	Decides bool `yaml:"decides" default:"false" doc:"Of plan moderator: its reply names the next speaker. At one participant."`
+	// Approval is what it says itself; [Conversation.ApprovalOf] is what holds.
+	Approval *bool `yaml:"approval" doc:"A human approves each of its turns before it is called (R22). Absent: as the conversation's approval says."`
 
-	_ later `yaml:"approval" doc:"Turns that wait for a human."`
 	_ later `yaml:"manifest" doc:"Agent manifest."`
 	_ later `yaml:"harness_role" doc:"Role in a harness."`
 	_ later `yaml:"sharing" doc:"What workers share."`

@@ -82,7 +82,7 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"password in urls", "agents: {a: {kind: openai, urls: ['http://127.0.0.1/v1', 'http://u:canary@h/']}}", []string{"agents.a.urls[1]: the URL holds a user or password; remove it; an agent's key comes by api_key_env or api_key_file"}},
 		{"urls of another kind", "agents: {a: {kind: builtin, builtin: echo, urls: ['http://h/']}}", []string{"agents.a.urls: the key belongs to agents of kind openai or a2a, and this is one of kind builtin; remove it, or change kind"}},
 		{"ejected for longer than at most", "agents: {a: {kind: openai, url: 'http://127.0.0.1/', eject: {for: 5m}}}", []string{"agents.a.eject.at_most: it is less than eject.for, 5m; write as much or more"}},
-		{"builtin without builtin", "agents: {a: {kind: builtin}}", []string{"agents.a.builtin: an agent of kind builtin needs this key; add builtin: echo, eliza, loop, flaky or slow"}},
+		{"builtin without builtin", "agents: {a: {kind: builtin}}", []string{"agents.a.builtin: an agent of kind builtin needs this key; add builtin: echo, eliza, loop, flaky, slow or pay"}},
 		{"key of another kind", "agents: {a: {kind: builtin, builtin: echo, url: 'http://h/'}}", []string{"agents.a.url: the key belongs to agents of kind openai or a2a, and this is one of kind builtin; remove it, or change kind"}},
 		{"ftp", "agents: {a: {kind: openai, url: 'ftp://h/'}}", []string{"agents.a.url: the URL is not http or https; write it as http://host:port/path or https://host/path"}},
 		{"no host", "agents: {a: {kind: openai, url: 'http:///v1'}}", []string{"agents.a.url: the URL names no host; write it as http://host:port/path or https://host/path"}},

@@ -53,6 +53,7 @@ type Config struct {
 	Agents         map[string]Agent        `yaml:"agents" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"The agents of this bus by name. A caller reaches one as model NAME, agent/NAME, bridge/KIND/NAME or an alias (G1)."`
 	Conversations  map[string]Conversation `yaml:"conversations" keys:"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" doc:"Conversations by name; an agent of kind conversation makes one callable."`
 	Workers        Workers                 `yaml:"workers" doc:"Runs that go on without who began them (R19)."`
+	Interrupts     Interrupts              `yaml:"interrupts" doc:"What runs wait for: approvals, payments, answers (R22)."`
 	Sealing        Sealing                 `yaml:"sealing" doc:"Credentials of runs, stored encrypted until the run is over, so that it can go on without who began it (R18). Absent: they are not stored, and a run that is taken up without them waits for them."`
 	Budgets        []Budget                `yaml:"budgets" doc:"What calls may come to, per payer, caller, run and period (G27). Absent: any amount."`
 	Store          Store                   `yaml:"store" doc:"Where runs, turns and charges are kept."`
@@ -88,6 +89,12 @@ type Config struct {
 type Workers struct {
 	Max   int           `yaml:"max" restart:"true" default:"1000" min:"0" max:"1000000" doc:"How many runs agentbus serve drives at once: those that a dead process left, and those of agentbus run --detach. 0: none, it serves only."`
 	Lease time.Duration `yaml:"lease" default:"30s" min:"100ms" max:"1h" doc:"How long a driver keeps a run without renewing its lease, which it does every third of it (R17). A driver whose process has ended loses it at once."`
+}
+
+// Interrupts bounds what runs wait for.
+type Interrupts struct {
+	Timeout time.Duration `yaml:"timeout" default:"24h" min:"1s" max:"8760h" doc:"How long one waits whose agent does not say; then it counts as denied."`
+	Most    int           `yaml:"most" restart:"true" default:"100000" min:"1" max:"100000000" doc:"How many wait at once; a turn that asks beyond fails."`
 }
 
 // Sealing says under which key credentials are sealed.

@@ -159,7 +159,7 @@ agents:
   a: {kind: builtin, builtin: echo, detach: off}
   b: {kind: builtin, builtin: eliza, manifest: x}
 conversations:
-  c: {participants: [{agent: a, approval: x}, {agent: b}], approval: x}
+  c: {participants: [{agent: a}, {agent: b}]}
 `, source(nil))
 	var got []string
 	for _, w := range warnings {
@@ -171,7 +171,6 @@ conversations:
 	want := []string{
 		"resolver.domains", "tools", "escalation",
 		"agents.b.manifest",
-		"conversations.c.participants[0].approval", "conversations.c.approval",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

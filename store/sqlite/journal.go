@@ -18,7 +18,7 @@ var errLeaseLost = refusal(agentbus.CodeLeaseLost, "another driver holds this ex
 //
 //   - A turn is new, or known with the same digest and not done: it is stored as
 //     pending under its Epoch and returned with the Attempts, Cost and Began it
-//     had; perform it.
+//     had, and, if it was waiting, the Error with what it asks; perform it.
 //   - It is done: it is returned as stored; do not perform it.
 //   - Its index or turn id is taken by another request: CodeTurnMismatch.
 //   - Its Epoch is not that of the execution's lease: CodeLeaseLost (R17).
@@ -126,14 +126,19 @@ func beginKnown(c *conn, id int64, t agentbus.Turn) (agentbus.Turn, error) {
 		return known, r.err
 	}
 	known.State, known.Epoch = agentbus.TurnPending, t.Epoch
-	known.Reply, known.Error, known.Ended = agentbus.Reply{}, nil, time.Time{}
-	_, err = c.exec("UPDATE turns SET state = 'pending', epoch = ?2, reply = NULL, error = NULL, ended = NULL WHERE id = ?1", id, signed(t.Epoch))
+	known.Reply, known.Ended = agentbus.Reply{}, time.Time{}
+	if known.Error != nil && (known.Error.Ask == nil || len(known.Error.Ask.Interrupts) == 0) {
+		known.Error = nil
+	}
+	_, err = c.exec("UPDATE turns SET state = 'pending', epoch = ?2, reply = NULL, ended = NULL, error = iif(?3, error, NULL) WHERE id = ?1",
+		id, signed(t.Epoch), flag(known.Error != nil))
 	return known, err
 }
 
 // Finish stores the result of done, whose State is done or failed, the intent
 // of next, which may be nil, and events, all in one transaction (R14). Once it
-// returned, none of them is ever lost or done again (I2). CodeLeaseLost: done
+// returned, none of them is ever lost or done again (I2). The interrupts in
+// done.Withdraw are withdrawn with it. CodeLeaseLost: done
 // is not pending under done.Epoch, or the lease has moved on (R17).
 // CodeTurnMismatch: next is known with another request. On an error nothing is
 // stored.
@@ -172,12 +177,19 @@ func newFinish(done agentbus.Turn) (f *finish, err error) {
 }
 
 func (f *finish) run(c *conn) (struct{}, error) {
-	none := struct{}{}
-	t := &f.done
-	d, err := takeDesk(c, t.Execution, t.Epoch)
-	if err != nil {
-		return none, err
+	d, err := takeDesk(c, f.done.Execution, f.done.Epoch)
+	if err == nil {
+		err = f.write(c, &d)
 	}
+	if err == nil {
+		err = d.appendEvents(c, f.events)
+	}
+	return struct{}{}, err
+}
+
+// write stores the result and the next intent.
+func (f *finish) write(c *conn, d *desk) error {
+	t := &f.done
 	changed, err := c.exec(`UPDATE turns SET state = ?2, reply = ?3, cost = ?4, attempts = ?5, error = ?6, ended = ?7
 		WHERE id = ?1 AND turn = ?8 AND state = 'pending' AND epoch = ?9`,
 		d.base+int64(t.Index), string(t.State), f.reply, int64(t.Cost), int64(t.Attempts), f.error, micros(t.Ended),
@@ -185,18 +197,17 @@ func (f *finish) run(c *conn) (struct{}, error) {
 	if err == nil && changed == 0 {
 		err = errLeaseLost
 	}
-	if err != nil {
-		return none, err
+	if err == nil {
+		err = withdraw(c, t.Withdraw, t.Ended)
 	}
-	if f.next != nil {
-		if f.next.Execution != t.Execution || f.next.Epoch != t.Epoch {
-			return none, errLeaseLost
-		}
-		if _, err := d.begin(c, *f.next); err != nil {
-			return none, err
-		}
+	if err != nil || f.next == nil {
+		return err
 	}
-	return none, d.appendEvents(c, f.events)
+	if f.next.Execution != t.Execution || f.next.Epoch != t.Epoch {
+		return errLeaseLost
+	}
+	_, err = d.begin(c, *f.next)
+	return err
 }
 
 const turnColumns = `payer, agent, run, path, parent, turn, id & 0xfffffff, speaker, digest, epoch, state, cost, attempts, error, began, ended, reply`

@@ -69,13 +69,16 @@ func (s *Store) Unfinished(ctx context.Context) ([]agentbus.CallRecord, error) {
 }
 
 // StopRun notes that a run was stopped: by whom, and when. Again changes
-// nothing. Sealed credentials of the run are removed (R18), and it is no orphan
-// any more (R19).
+// nothing. Sealed credentials of the run are removed (R18), its interrupts
+// are withdrawn, and it is no orphan any more (R19).
 func (s *Store) StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error {
 	_, err := write(ctx, s, "stop a run", func(c *conn) (struct{}, error) {
 		_, err := c.exec("INSERT INTO stopped_runs (run, stopped_by, at) VALUES (?1, ?2, ?3) ON CONFLICT (run) DO NOTHING", string(run), by, micros(at))
 		if err == nil {
 			_, err = c.exec("DELETE FROM sealed_credentials WHERE execution IN (SELECT id FROM executions WHERE run = ?1)", string(run))
+		}
+		if err == nil {
+			_, err = c.exec("UPDATE interrupts SET decision = 'withdrawn', decided_by = ?2, decided = ?3 WHERE run = ?1 AND decision = ''", string(run), by, micros(at))
 		}
 		return struct{}{}, err
 	})

@@ -121,7 +121,10 @@ func (s *Store) Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) 
 }
 
 // Halt stores why the execution stopped: done when h is final, else paused
-// (R16). It appends events and gives the lease back, in the same transaction; a
+// (R16). With it, the turns that asked for something are finished and what they
+// raise is stored (R22), which is CodeOverloaded when too many wait already. An
+// execution that waits for something that was resolved meanwhile stays running,
+// for whoever claims it next. It appends events and gives the lease back, in the same transaction; a
 // done execution's sealed credential is removed (R18).
 // CodeLeaseLost: the lease was given back or has moved on (R17).
 func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error {
@@ -133,10 +136,25 @@ func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, eve
 	if h.Final() {
 		state, ended = agentbus.RunDone, micros(time.Now())
 	}
+	parks, err := s.parking(h.Wait)
+	if err != nil {
+		return unavailable("encode what a run waits for", err)
+	}
 	_, err = write(ctx, s, "halt an execution", func(c *conn) (struct{}, error) {
 		d, err := takeDesk(c, l.Execution, l.Epoch)
 		if err != nil {
 			return struct{}{}, err
+		}
+		if err := parks.write(c, &d); err != nil {
+			return struct{}{}, err
+		}
+		over, err := parks.over(c)
+		if err != nil {
+			return struct{}{}, err
+		}
+		state := state
+		if over && !h.Final() {
+			state = agentbus.RunRunning
 		}
 		changed, err := c.exec("UPDATE executions SET state = ?3, halt = ?4, ended = ?5, owner = '', expires = NULL WHERE id = ?1 AND owner = ?2",
 			string(l.Execution), l.Owner, string(state), halt, ended)

@@ -10,6 +10,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -35,6 +36,8 @@ type Config struct {
 	// Wall is the wall clock; nil is time.Now. Leases go by it only where the
 	// system has no better one.
 	Wall func() time.Time
+	// MostInterrupts is how many interrupts may wait (R22); 0: 100,000.
+	MostInterrupts int
 }
 
 // A Store is an open store. Its methods are safe for concurrent use.
@@ -49,8 +52,10 @@ type Store struct {
 	readers    *sql.DB
 	statements sync.Map // the readers' *sql.Stmt by their text
 	installKey []byte
-	clock      clock  // what leases go by
-	scratch    string // directory to remove after Close; "" for a named store
+	clock      clock // what leases go by
+	// mostInterrupts is Config.MostInterrupts.
+	mostInterrupts int64
+	scratch        string // directory to remove after Close; "" for a named store
 
 	writer  *conn // the committer's own
 	queue   chan *task
@@ -106,6 +111,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		notes: newNotes(maxNotes),
 		ended: make(chan struct{}),
 		timed: cfg.Committed,
+
+		mostInterrupts: int64(cmp.Or(cfg.MostInterrupts, defaultMostInterrupts)),
 	}
 	if s.timed == nil {
 		s.timed = func(time.Duration) {}

@@ -1,0 +1,79 @@
+package admin
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/agentbus/agentbus"
+)
+
+// listInterrupts lists what waits, or everything that ever did, in the order in
+// which it was raised. What is secret of it is not shown: see agentbus.Ask.
+func (a *API) listInterrupts(w http.ResponseWriter, r *http.Request) error {
+	p, q, err := pageOf(r, "payer", "run", "state")
+	if err != nil {
+		return err
+	}
+	want := agentbus.InterruptQuery{
+		Payer: agentbus.Payer(q.Get("payer")), Run: agentbus.RunID(q.Get("run")), After: agentbus.InterruptID(p.after), Limit: p.limit + 1,
+	}
+	switch q.Get("state") {
+	case "", "open":
+	case "all":
+		want.All = true
+	default:
+		return &agentbus.Error{
+			Code: agentbus.CodeInvalidRequest, Message: "there is no such state",
+			Explain: &agentbus.Explain{Supported: []string{"open", "all"}, Next: "leave it out for those that wait"},
+		}
+	}
+	found, err := a.cfg.Interrupts.Interrupts(r.Context(), want)
+	if err != nil {
+		return err
+	}
+	l := list[agentbus.Interrupt]{Data: append([]agentbus.Interrupt{}, found[:min(len(found), p.limit)]...)}
+	if len(found) > p.limit {
+		l.Next = cursor(string(found[p.limit-1].ID))
+	}
+	return write(w, http.StatusOK, l)
+}
+
+func (a *API) showInterrupt(w http.ResponseWriter, r *http.Request) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	i, found, err := a.cfg.Interrupts.Interrupt(r.Context(), agentbus.InterruptID(r.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	if !found {
+		return notFound("such interrupt", "see GET /admin/v1/interrupts?state=all")
+	}
+	return write(w, http.StatusOK, i)
+}
+
+// A decision is what somebody decides on an interrupt.
+type decision struct {
+	Decision agentbus.Decision `json:"decision"` // granted or denied
+	Text     string            `json:"text"`     // an answer, a choice or a reason
+	Policy   json.RawMessage   `json:"policy_resolution"`
+}
+
+// resolveInterrupt decides an interrupt, once (R22). Who does it is kept with it.
+func (a *API) resolveInterrupt(w http.ResponseWriter, r *http.Request) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	x, id := requestOf(r), agentbus.InterruptID(r.PathValue("id"))
+	x.object = string(id)
+	var d decision
+	if err := read(w, r, &d); err != nil {
+		return err
+	}
+	x.object += " " + string(d.Decision)
+	i, err := a.cfg.Interrupts.Resolve(r.Context(), id, agentbus.Resolution{Decision: d.Decision, Text: d.Text, Policy: d.Policy, By: x.who.ID})
+	if err != nil {
+		return err
+	}
+	return write(w, http.StatusOK, i)
+}

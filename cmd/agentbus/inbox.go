@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/server"
+)
+
+// inboxVerb lists what runs wait for.
+type inboxVerb struct {
+	operating
+
+	Of    string `name:"run" placeholder:"RUN" help:"Of this run only."`
+	Payer string `placeholder:"PAYER" help:"Of this payer only."`
+	All   bool   `help:"Decided ones too."`
+	Limit int    `default:"100" help:"At most this many."`
+	After string `placeholder:"ID" help:"Go on behind this one, the last of the page before."`
+}
+
+// Run prints what waits, oldest first.
+func (v *inboxVerb) Run(ctx context.Context, a *app) error {
+	if v.Limit < 1 || v.Limit > 1000 {
+		return &failure{exit: exitUsage, what: "--limit must be 1 to 1000", next: "page with --after"}
+	}
+	found, err := v.read(ctx, a)
+	if err != nil {
+		return err
+	}
+	if found == nil {
+		found = []agentbus.Interrupt{} // [] in JSON
+	}
+	if len(found) == 0 {
+		return a.answer(found, "nothing waits\n")
+	}
+	rows := [][]string{{"ID", "KIND", "WHO", "WHAT", "RUN", "PAYER", "EXPIRES", "DECISION"}}
+	for i := range found {
+		f := &found[i]
+		rows = append(rows, []string{
+			string(f.ID), string(f.Ask.Kind), pathOf(f), dash(f.Ask.Title), string(f.Run), dash(string(f.Payer)), when(f.Expires), decisionOf(f),
+		})
+	}
+	return a.answer(found, harmless(table(rows)))
+}
+
+// read asks the bus that is named, or the store.
+func (v *inboxVerb) read(ctx context.Context, a *app) ([]agentbus.Interrupt, error) {
+	if v.named(a) == "" {
+		s, _, err := a.opened(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close() //nolint:errcheck // only read
+		return s.Store().Interrupts(ctx, agentbus.InterruptQuery{
+			Payer: agentbus.Payer(v.Payer), Run: agentbus.RunID(v.Of), All: v.All, After: agentbus.InterruptID(v.After), Limit: v.Limit,
+		})
+	}
+	if v.After != "" {
+		return nil, &failure{exit: exitUsage, what: "--after pages through a store, not through a bus", next: "raise --limit, or name a run"}
+	}
+	o, err := a.operator(v.operating)
+	if err != nil {
+		return nil, err
+	}
+	q := url.Values{"limit": {strconv.Itoa(v.Limit)}}
+	for name, value := range map[string]string{"run": v.Of, "payer": v.Payer} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if v.All {
+		q.Set("state", "all")
+	}
+	var l struct {
+		Data []agentbus.Interrupt `json:"data"`
+	}
+	return l.Data, o.do(ctx, http.MethodGet, "/interrupts?"+q.Encode(), &l)
+}
+
+// pathOf is who asks, through whom.
+func pathOf(i *agentbus.Interrupt) string {
+	names := make([]string, len(i.Path))
+	for n, s := range i.Path {
+		names[n] = string(s)
+	}
+	return strings.Join(names, " > ")
+}
+
+// decisionOf is what was decided, by whom.
+func decisionOf(i *agentbus.Interrupt) string {
+	switch r := i.Resolution; {
+	case r == nil:
+		return "waits"
+	case r.By == "":
+		return string(r.Decision)
+	default:
+		return string(r.Decision) + " by " + r.By
+	}
+}
+
+// deciding is what approve and deny have in common.
+type deciding struct {
+	operating
+
+	ID     string `arg:"" name:"id" help:"The interrupt, as agentbus inbox names it."`
+	Resume bool   `help:"Go on with its run here at once; else a bus that serves over the store does, or agentbus resume."`
+}
+
+// approveVerb grants an interrupt.
+type approveVerb struct {
+	deciding
+
+	Text   string `help:"The answer to a question, or the choice of an approval."`
+	Policy string `placeholder:"JSON" help:"Evidence for the agent that issued a policy part: the policy_resolution, without its state."`
+}
+
+// Run grants it.
+func (v *approveVerb) Run(ctx context.Context, a *app) error {
+	if v.Policy != "" && !json.Valid([]byte(v.Policy)) {
+		return &failure{exit: exitUsage, what: "--policy is not JSON", next: `such as --policy '{"evidence":"receipt 7"}'`}
+	}
+	return v.decide(ctx, a, agentbus.Resolution{Decision: agentbus.DecisionGranted, Text: v.Text, Policy: json.RawMessage(v.Policy)})
+}
+
+// denyVerb denies an interrupt.
+type denyVerb struct {
+	deciding
+
+	Reason string `help:"Why."`
+}
+
+// Run denies it.
+func (v *denyVerb) Run(ctx context.Context, a *app) error {
+	return v.decide(ctx, a, agentbus.Resolution{Decision: agentbus.DecisionDenied, Text: v.Reason})
+}
+
+// decide decides the interrupt at the bus that is named, or in the store.
+func (v *deciding) decide(ctx context.Context, a *app, r agentbus.Resolution) error {
+	if v.named(a) != "" {
+		return v.decideThere(ctx, a, r)
+	}
+	s, why, err := a.driving(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
+	r.By = string(server.LocalPayer)
+	i, err := s.Resolve(ctx, agentbus.InterruptID(v.ID), r)
+	if err != nil {
+		return err
+	}
+	if v.Resume {
+		return a.converse(ctx, s, why, server.Start{Run: i.Run, Authorization: a.token(), Resume: true})
+	}
+	return a.answer(i, fmt.Sprintf("%s %s; its run goes on where agentbus serve drives this store, or with: agentbus resume %s\n", r.Decision, i.ID, harmless(string(i.Run))))
+}
+
+func (v *deciding) decideThere(ctx context.Context, a *app, r agentbus.Resolution) error {
+	if v.Resume {
+		return &failure{exit: exitUsage, what: "--resume goes on here, and the run is driven by the bus that was named", next: "leave --resume out: the workers of that bus go on"}
+	}
+	o, err := a.operator(v.operating)
+	if err != nil {
+		return err
+	}
+	body := struct {
+		Decision agentbus.Decision `json:"decision"`
+		Text     string            `json:"text,omitempty"`
+		Policy   json.RawMessage   `json:"policy_resolution,omitempty"`
+	}{r.Decision, r.Text, r.Policy}
+	var i agentbus.Interrupt
+	if err := o.send(ctx, http.MethodPost, "/interrupts/"+url.PathEscape(v.ID)+"/resolve", body, &i); err != nil {
+		return err
+	}
+	return a.answer(i, fmt.Sprintf("%s %s; run %s goes on\n", r.Decision, i.ID, harmless(string(i.Run))))
+}
+
+// waiting tells what a run waits for, and what to type.
+func waiting(h *agentbus.Halt, resume string) *failure {
+	f := &failure{exit: exitWaiting, what: "waiting: " + harmless(h.Participant) + " asks: " + harmless(h.Reason), next: "see agentbus inbox"}
+	if h.Wait == nil || len(h.Wait.Interrupts) == 0 {
+		return f
+	}
+	f.next = fmt.Sprintf("agentbus approve %s, or agentbus deny %[1]s; then %s", h.Wait.Interrupts[0], resume)
+	if n := len(h.Wait.Interrupts); n > 1 {
+		f.what = fmt.Sprintf("waiting: %d participants ask; the first of them, %s: %s", n, harmless(h.Participant), harmless(h.Reason))
+		f.next = "agentbus inbox, agentbus approve ID or agentbus deny ID for each; then " + resume
+	}
+	return f
+}

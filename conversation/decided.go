@@ -1,0 +1,27 @@
+package conversation
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/agentbus/agentbus"
+)
+
+// Interrupt tells what was decided of an interrupt by the end of this drive: the
+// event of that stands with the intent that it let go on; see Runs. What no
+// drive so far went on from waits.
+func (h *rehearsal) Interrupt(_ context.Context, id agentbus.InterruptID) (agentbus.Interrupt, bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := agentbus.Interrupt{ID: id}
+	for at := range h.record.Events[:h.end] {
+		var r struct {
+			Interrupt agentbus.InterruptID `json:"interrupt"`
+			agentbus.Resolution
+		}
+		if e := &h.record.Events[at]; e.Type == agentbus.EventInterruptResolved && json.Unmarshal(e.Data, &r) == nil && r.Interrupt == id {
+			i.Resolution = &r.Resolution
+		}
+	}
+	return i, true, nil
+}
