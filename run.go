@@ -102,6 +102,9 @@ type Wait struct {
 	// Asked are the turns that raised them just now: given to the store with the
 	// halt, in one transaction, never read with it.
 	Asked []Turn `json:"-"`
+	// Raised are interrupts of no turn, such as those of a workflow's nodes: given
+	// to the store in the same way.
+	Raised []Interrupt `json:"-"`
 }
 
 // Final reports whether the run is over; else it is paused, and can be resumed.

@@ -37,11 +37,7 @@ type wanted struct {
 }
 
 func want(ask *agentbus.Ask) *wanted {
-	a := &wanted{Kind: ask.Kind, Resume: ask.Resume}
-	if ask.Interrupt != "" {
-		a.Interrupts = []agentbus.InterruptID{ask.Interrupt}
-	}
-	return a
+	return &wanted{Kind: ask.Kind, Resume: ask.Resume, Interrupts: ask.Interrupts}
 }
 
 // request returns the request that the work is done for.
