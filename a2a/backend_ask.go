@@ -213,11 +213,21 @@ func (t *talk) resolve(m *sdk.Message, r *agentbus.Resolution) {
 			}
 		}
 	case len(r.Policy) > 0:
-		m.SetMeta(metaMentionable, map[string]any{metaResolution: r.Policy})
+		mention(m, metaResolution, r.Policy)
 	case at.State != "":
-		m.SetMeta(metaMentionable, map[string]any{metaResolution: map[string]any{
+		mention(m, metaResolution, map[string]any{
 			"in_reply_to_state": at.State, "outcome": string(r.Decision), "resolved_at": r.At.UTC().Format(time.RFC3339),
-		}})
+		})
 	}
 	m.Parts = sdk.ContentParts{sdk.NewTextPart(cmp.Or(r.Text, string(r.Decision)))}
+}
+
+// mention adds a member to what a message says in the words of Mentionable.
+func mention(m *sdk.Message, member string, value any) {
+	said, _ := m.Metadata[metaMentionable].(map[string]any)
+	if said == nil {
+		said = map[string]any{}
+	}
+	said[member] = value
+	m.SetMeta(metaMentionable, said)
 }

@@ -35,8 +35,8 @@ func (e executor) Cancel(_ context.Context, x *a2asrv.ExecutorContext) iter.Seq2
 	}
 }
 
-// peer serves e as an A2A agent of both bindings, the given one first on its
-// card, and returns its base.
+// peer serves e as an A2A agent whose card names both bindings, the given one
+// first, and returns its base.
 func peer(t *testing.T, e executor, first sdk.TransportProtocol, streaming bool) string {
 	t.Helper()
 	h := a2asrv.NewHandler(e)
@@ -50,8 +50,11 @@ func peer(t *testing.T, e executor, first sdk.TransportProtocol, streaming bool)
 		interfaces[0], interfaces[1] = interfaces[1], interfaces[0]
 	}
 	card := &sdk.AgentCard{Name: "peer", SupportedInterfaces: interfaces, Capabilities: sdk.AgentCapabilities{Streaming: streaming}}
-	mux.Handle("/rpc", a2asrv.NewJSONRPCHandler(h))
-	mux.Handle("/rest/", http.StripPrefix("/rest", a2asrv.NewRESTHandler(h)))
+	if first == sdk.TransportProtocolHTTPJSON { // the other one is dead
+		mux.Handle("/rest/", http.StripPrefix("/rest", a2asrv.NewRESTHandler(h)))
+	} else {
+		mux.Handle("/rpc", a2asrv.NewJSONRPCHandler(h))
+	}
 	mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewStaticAgentCardHandler(card))
 	return srv.URL
 }
@@ -117,7 +120,7 @@ func echo(_ context.Context, x *a2asrv.ExecutorContext, emit func(sdk.Event) boo
 }
 
 // A38: whatever the binding, and whether the agent streams, the answer is the
-// same, each piece once.
+// same, each piece once. A37: the first interface of the card is called.
 func TestBackendOfSDKServer(t *testing.T) {
 	t.Parallel()
 	for _, binding := range []sdk.TransportProtocol{sdk.TransportProtocolJSONRPC, sdk.TransportProtocolHTTPJSON} {

@@ -18,6 +18,9 @@ import (
 // MaxCard is the largest card that is read, in bytes.
 const MaxCard = 256 << 10
 
+// maxHosts is how many hosts a card may name as its own.
+const maxHosts = 64
+
 // CardPath is where a card stands below an agent's base.
 const CardPath = "/.well-known/agent-card.json"
 
@@ -70,17 +73,17 @@ func bindingOf(name string) Binding {
 
 // Endpoint returns the URL of a binding that a card names for a version: that of
 // the version, else the first one of the binding; "" when there is none.
-func Endpoint(all []Interface, b Binding, version string) (url string) {
+func Endpoint(all []Interface, b Binding, version string) (found string) {
 	for _, i := range all {
 		switch {
 		case i.Binding != b:
 		case minor(i.Version) == minor(cmp.Or(version, "0.3")):
 			return i.URL
-		case url == "":
-			url = i.URL
+		case found == "":
+			found = i.URL
 		}
 	}
-	return url
+	return found
 }
 
 // A CardEdit says what becomes of an agent's card behind the bus (A10).
@@ -107,6 +110,9 @@ func RewriteCard(card []byte, e CardEdit) ([]byte, error) {
 		return nil, errors.New("the card names no endpoint")
 	}
 	hosts := e.hosts(card)
+	if len(hosts) > maxHosts {
+		return nil, errors.New("the card names too many hosts")
+	}
 	e.interfaces(c)
 	e.older(c)
 	delete(c, "signatures")
@@ -192,7 +198,7 @@ func (e *CardEdit) older(c map[string]any) {
 	}
 	name, _ := c["preferredTransport"].(string)
 	preferred := bindingOf(cmp.Or(name, string(JSONRPC)))
-	seen := map[Binding]bool{}
+	seen := make(map[Binding]bool, 2)
 	if preferred != "" {
 		seen[preferred] = true
 	}
@@ -297,10 +303,10 @@ func replaceHost(text, host, own string) string {
 		}
 		i += from
 		end := i + len(host)
-		url := strings.HasSuffix(lower[:i], "://") || strings.HasSuffix(lower[:i], "@")
+		linked := strings.HasSuffix(lower[:i], "://") || strings.HasSuffix(lower[:i], "@")
 		word := i > 0 && hostByte(lower[i-1]) || end < len(lower) && hostByte(lower[end])
 		out.WriteString(text[from:i])
-		if from = end; (url || strings.ContainsAny(host, ".:")) && !word {
+		if from = end; (linked || strings.ContainsAny(host, ".:")) && !word {
 			out.WriteString(own)
 		} else {
 			out.WriteString(text[i:end])
@@ -332,7 +338,7 @@ func WriteCard(w http.ResponseWriter, r *http.Request, card []byte, private bool
 		return http.StatusNotModified
 	}
 	h.Set("Content-Type", "application/json")
-	_, _ = w.Write(card) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
+	_, _ = w.Write(card) // a caller that has left cannot be told
 	return http.StatusOK
 }
 

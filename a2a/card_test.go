@@ -127,8 +127,10 @@ func TestEndpoint(t *testing.T) {
 		version string
 		want    string
 	}{
-		{a2a.JSONRPC, "1.0", "http://10.0.0.7:9002/rpc"}, {a2a.JSONRPC, "1.0.1", "http://10.0.0.7:9002/rpc"},
-		{a2a.JSONRPC, "", "http://10.0.0.7:9002/rpc3"}, {a2a.JSONRPC, "9", "http://10.0.0.7:9002/rpc"},
+		{a2a.JSONRPC, "1.0", "http://10.0.0.7:9002/rpc"},
+		{a2a.JSONRPC, "1.0.1", "http://10.0.0.7:9002/rpc"},
+		{a2a.JSONRPC, "", "http://10.0.0.7:9002/rpc3"},
+		{a2a.JSONRPC, "9", "http://10.0.0.7:9002/rpc"},
 		{a2a.REST, "", "http://other.internal:9/api"},
 	} {
 		if got := a2a.Endpoint(all, c.b, c.version); got != c.want {
@@ -179,11 +181,12 @@ func TestReadFrame(t *testing.T) {
 		`{"id":1,"error":{"code":-32001,"message":"x"}}`:                                                                   {"", true},
 		`{"id":1,"result":null}`: {"", false}, `[1]`: {"", false}, `{`: {"", false},
 	} {
-		f, tasks := a2a.ReadFrame([]byte(data), a2a.JSONRPC), ""
+		f := a2a.ReadFrame([]byte(data), a2a.JSONRPC)
+		var tasks strings.Builder
 		for _, r := range f.Tasks {
-			tasks += r.ID + "/" + r.Context + " "
+			tasks.WriteString(r.ID + "/" + r.Context + " ")
 		}
-		if tasks != want.tasks || f.End != want.end || (f.Err != nil) != strings.Contains(data, "error") {
+		if tasks.String() != want.tasks || f.End != want.end || (f.Err != nil) != strings.Contains(data, "error") {
 			t.Errorf("%s: %+v", data, f)
 		}
 	}

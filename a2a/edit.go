@@ -66,8 +66,8 @@ func set(body []byte, at, over int, value []byte, path []string) ([]byte, error)
 
 // member returns "path[0]":{…value…}, with the objects that path names.
 func member(path []string, value []byte) []byte {
-	key, _ := json.Marshal(path[0]) // a string
-	out := append(key, ':')
+	out, _ := json.Marshal(path[0]) // a string
+	out = append(out, ':')
 	if len(path) == 1 {
 		return append(out, value...)
 	}

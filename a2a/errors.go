@@ -72,14 +72,14 @@ var standards = map[int]struct {
 
 // codeOf maps the codes of the bus that have a standard one; all others are
 // CodeServer.
-var codeOf = map[agentbus.Code]int{
-	agentbus.CodeInvalidRequest:  CodeInvalidParams,
-	agentbus.CodeInvalidDepth:    CodeInvalidParams,
-	agentbus.CodeInvalidLineage:  CodeInvalidParams,
-	agentbus.CodeDuplicateHeader: CodeInvalidParams,
-	agentbus.CodeTurnMismatch:    CodeInvalidParams,
-	agentbus.CodeRunNotFound:     CodeTaskNotFound,
-	agentbus.CodeInternal:        CodeInternal,
+var codeOf = map[string]int{
+	string(agentbus.CodeInvalidRequest):  CodeInvalidParams,
+	string(agentbus.CodeInvalidDepth):    CodeInvalidParams,
+	string(agentbus.CodeInvalidLineage):  CodeInvalidParams,
+	string(agentbus.CodeDuplicateHeader): CodeInvalidParams,
+	string(agentbus.CodeTurnMismatch):    CodeInvalidParams,
+	string(agentbus.CodeRunNotFound):     CodeTaskNotFound,
+	string(agentbus.CodeInternal):        CodeInternal,
 }
 
 // An Error is an error as A2A writes it, in either binding (A16). Those of the
@@ -126,7 +126,7 @@ func ErrorOf(err error) *Error {
 	if b == nil {
 		b = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
 	}
-	code, ok := codeOf[b.Code]
+	code, ok := codeOf[string(b.Code)]
 	if !ok {
 		code = CodeServer
 	}
@@ -198,11 +198,10 @@ func (e *Error) Body(b Binding, id []byte) []byte {
 			"code": e.Code, "message": e.Message, "data": e.details(),
 		}}
 	}
-	out, err := json.Marshal(body)
-	if err != nil { // an id that is no JSON
-		return e.Body(b, nil)
+	if out, err := json.Marshal(body); err == nil {
+		return out
 	}
-	return out
+	return e.Body(b, nil) // the id is no JSON
 }
 
 // grpc returns the name that the REST binding gives the error's status.
@@ -254,7 +253,7 @@ func ReadError(body []byte) (e *Error, found bool) {
 		Error   json.RawMessage `json:"error"`
 	}
 	if json.Unmarshal(body, &answer) != nil || len(answer.Error) == 0 || string(answer.Error) == "null" {
-		return nil, false
+		return nil, false //nolint:nilerr // what cannot be read tells no error
 	}
 	var told struct {
 		Code    int             `json:"code"`
@@ -296,7 +295,7 @@ func (e *Error) readInfo(details json.RawMessage) {
 // reason and status.
 func (e *Error) codeOfReason() int {
 	if e.Domain == DomainBus {
-		if code, ok := codeOf[agentbus.Code(strings.ToLower(e.Reason))]; ok {
+		if code, ok := codeOf[strings.ToLower(e.Reason)]; ok {
 			return code
 		}
 		return CodeServer

@@ -24,7 +24,7 @@ func (f *Face) Recover(ctx context.Context) (n int, err error) {
 		return 0, err
 	}
 	for i := range dead {
-		if f.room() != nil {
+		if f.full() {
 			break // later
 		}
 		if err := f.recover(ctx, &dead[i]); err != nil {

@@ -210,7 +210,7 @@ func (h handler) create(ctx context.Context, in *incoming) (agentbus.Task, error
 		return agentbus.Task{}, err
 	}
 	w := work{
-		Caller: r.Caller, Base: r.Base, Lineage: unsigned(r.Lineage), Chain: r.Lineage.Chain, Minted: r.Minted,
+		Caller: r.Caller, Base: r.Base, Lineage: unsigned(r.Lineage), Chain: r.Lineage.Chain, Minted: r.Minted, evidence: r.Evidence,
 		Messages: append(before, agentbus.Message{Role: agentbus.RoleUser, Content: in.text}),
 	}
 	task := &sdk.Task{
@@ -400,7 +400,7 @@ func resolution(in *incoming, ask *wanted) *agentbus.Resolution {
 	switch d := agentbus.Decision(text(metaAt(in.message.Metadata, metaMentionable, metaResolution, "outcome"))); d {
 	case agentbus.DecisionDenied, agentbus.DecisionExpired:
 		out.Decision = d
-	case agentbus.DecisionGranted:
+	case agentbus.DecisionGranted, agentbus.DecisionWithdrawn:
 	}
 	return out
 }

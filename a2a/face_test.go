@@ -483,7 +483,7 @@ func TestFaceCard(t *testing.T) {
 	t.Parallel()
 	u := newBus(t, a2a.FaceConfig{}, speaks("ok"), false)
 	at := u.URL + "/a2a/critic/.well-known/agent-card.json"
-	get := func(tag string) (*http.Response, sdk.AgentCard) {
+	get := func(tag string) (status int, head http.Header, card sdk.AgentCard) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
@@ -494,13 +494,12 @@ func TestFaceCard(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = resp.Body.Close() }()
-		var card sdk.AgentCard
-		_ = json.NewDecoder(resp.Body).Decode(&card)
-		return resp, card
+		_ = json.NewDecoder(resp.Body).Decode(&card) // a 304 has none
+		return resp.StatusCode, resp.Header, card
 	}
-	resp, card := get("")
-	if resp.Header.Get("Cache-Control") != "public, max-age=300" || resp.Header.Get("Etag") == "" {
-		t.Errorf("headers: %v", resp.Header)
+	_, head, card := get("")
+	if head.Get("Cache-Control") != "public, max-age=300" || head.Get("Etag") == "" {
+		t.Errorf("headers: %v", head)
 	}
 	want := []*sdk.AgentInterface{sdk.NewAgentInterface(u.URL+"/a2a/critic", "JSONRPC"), sdk.NewAgentInterface(u.URL+"/a2a/critic/rest", "HTTP+JSON")}
 	if d := cmp.Diff(want, card.SupportedInterfaces); d != "" {
@@ -509,8 +508,8 @@ func TestFaceCard(t *testing.T) {
 	if len(card.Capabilities.Extensions) != 1 || card.Capabilities.Extensions[0].Required || len(card.SecuritySchemes) != 1 || len(card.Skills) != 1 {
 		t.Errorf("card: %+v", card)
 	}
-	if again, _ := get(resp.Header.Get("Etag")); again.StatusCode != http.StatusNotModified {
-		t.Errorf("If-None-Match: %d", again.StatusCode)
+	if status, _, _ := get(head.Get("Etag")); status != http.StatusNotModified {
+		t.Errorf("If-None-Match: %d", status)
 	}
 }
 
@@ -594,8 +593,12 @@ func TestFaceAsks(t *testing.T) {
 	}{
 		"clarification": {agentbus.Ask{Kind: agentbus.AskClarification, Prompt: "which?"}, sdk.TaskStateInputRequired, nil, agentbus.DecisionGranted},
 		"auth":          {agentbus.Ask{Kind: agentbus.AskAuth, Prompt: "who?"}, sdk.TaskStateAuthRequired, nil, agentbus.DecisionGranted},
-		"policy": {agentbus.Ask{Kind: agentbus.AskPolicy, Policy: json.RawMessage(policy)}, sdk.TaskStateInputRequired,
-			map[string]any{"mentionable": map[string]any{"policy_resolution": map[string]any{"in_reply_to_state": "s3cret", "outcome": "denied"}}}, agentbus.DecisionDenied},
+		"policy": {
+			agentbus.Ask{Kind: agentbus.AskPolicy, Policy: json.RawMessage(policy)},
+			sdk.TaskStateInputRequired,
+			map[string]any{"mentionable": map[string]any{"policy_resolution": map[string]any{"in_reply_to_state": "s3cret", "outcome": "denied"}}},
+			agentbus.DecisionDenied,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -813,4 +816,48 @@ func TestBackendOfFace(t *testing.T) {
 			t.Errorf("%d executions", n)
 		}
 	})
+}
+
+// G31, A32: a face that drains takes nothing new, and what it executes to its end.
+func TestFaceDrains(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	u := newBus(t, a2a.FaceConfig{}, gated(gate), false)
+	c := u.client(t, sdk.TransportProtocolJSONRPC)
+	req := say("hi")
+	req.Config = &sdk.SendMessageConfig{ReturnImmediately: true}
+	got, err := c.SendMessage(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	u.face.Drain(gone) // who does not wait
+	if _, _, body := u.post(t, "", rpc("SendMessage", message("late", "x"))); !strings.Contains(body, "DRAINING") {
+		t.Errorf("a new message: %s", body)
+	}
+	if _, err := c.SendMessage(t.Context(), req); err != nil { // what is known is answered
+		t.Errorf("the same message: %v", err)
+	}
+	close(gate)
+	u.face.Drain(t.Context())
+	task, err := c.GetTask(t.Context(), &sdk.GetTaskRequest{ID: got.TaskInfo().TaskID})
+	if err != nil || task.Status.State != sdk.TaskStateCompleted || textOf(task) != "one two" {
+		t.Errorf("got %+v, %v", task, err)
+	}
+}
+
+// A32: tasks are bounded: one too many is refused, to come again.
+func TestFaceHasRoom(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	defer close(gate)
+	u := newBus(t, a2a.FaceConfig{MaxTasks: 1}, gated(gate), false)
+	now := `,"configuration":{"returnImmediately":true}}`
+	if _, _, body := u.post(t, "", rpc("SendMessage", strings.TrimSuffix(message("a", "x"), "}")+now)); !strings.Contains(body, "run_") {
+		t.Fatalf("got %s", body)
+	}
+	if status, _, body := u.post(t, "", rpc("SendMessage", strings.TrimSuffix(message("b", "x"), "}")+now)); status != http.StatusServiceUnavailable || !strings.Contains(body, "OVERLOADED") {
+		t.Errorf("%d %s", status, body)
+	}
 }

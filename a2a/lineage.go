@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -99,14 +100,12 @@ func (c *Call) metadata(body []byte) gjson.Result {
 	return gjson.GetBytes(body, gjsonPath(c.MetadataPath(MetadataKey)))
 }
 
-func gjsonPath(keys []string) (path string) {
+func gjsonPath(keys []string) string {
+	escaped := make([]string, len(keys))
 	for i, k := range keys {
-		if i > 0 {
-			path += "."
-		}
-		path += gjson.Escape(k)
+		escaped[i] = gjson.Escape(k)
 	}
-	return path
+	return strings.Join(escaped, ".")
 }
 
 // MetadataPath returns the keys under which key stands in the metadata of the

@@ -15,9 +15,9 @@ const (
 	mentionable        = "mentionable"
 	memberChain        = "agent_chain"
 	memberCapabilities = "recipient_capabilities"
-	memberToken        = "chain_token" //nolint:gosec // the name of a member
+	memberToken        = "chain_token"
 	memberEvidence     = "identity_evidence"
-	memberCredentials  = "verifiable_credentials"
+	memberCredentials  = "verifiable_credentials" //nolint:gosec // the name of a member
 	memberRelay        = "mention_relay"
 	memberPolicy       = "policy"
 	memberResolution   = "policy_resolution"
@@ -72,8 +72,11 @@ func ReadMention(c *Call, body []byte) (m Mention, err error) {
 		into *[]byte
 		path []string
 	}{
-		{&relay, []string{memberCapabilities, memberRelay}}, {&token, []string{memberToken}}, {(*[]byte)(&m.Evidence), []string{memberEvidence}},
-		{(*[]byte)(&m.Policy), []string{memberPolicy}}, {(*[]byte)(&m.Resolution), []string{memberResolution}},
+		{&relay, []string{memberCapabilities, memberRelay}},
+		{&token, []string{memberToken}},
+		{(*[]byte)(&m.Evidence), []string{memberEvidence}},
+		{(*[]byte)(&m.Policy), []string{memberPolicy}},
+		{(*[]byte)(&m.Resolution), []string{memberResolution}},
 	} {
 		for _, r := range roots {
 			got := rawOf(r, one.path...)
@@ -231,7 +234,7 @@ func MentionMetadata(l agentbus.Lineage, inline bool) map[string]any {
 		kind = relayInline
 	}
 	m := map[string]any{
-		memberChain:        map[string]any{"hop": l.Chain.Hop, "max_hops": l.Chain.MaxHops, "is_final": l.Chain.Final},
+		memberChain:        map[string]any{"hop": float64(l.Chain.Hop), "max_hops": float64(l.Chain.MaxHops), "is_final": l.Chain.Final},
 		memberCapabilities: map[string]any{memberRelay: map[string]any{"kind": kind}},
 	}
 	if l.Hop != "" {

@@ -3,6 +3,7 @@ package a2a
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -84,20 +85,11 @@ func MethodAt(verb, path string) (m Method, task string) {
 		if len(segments) < len(want) {
 			continue
 		}
-		if id, ok := match(segments[len(segments)-len(want):], want); ok && allows(methods[i].verbs, verb) {
+		if id, ok := match(segments[len(segments)-len(want):], want); ok && slices.Contains(methods[i].verbs, verb) {
 			return methods[i], id
 		}
 	}
 	return other, ""
-}
-
-func allows(verbs []string, verb string) bool {
-	for _, v := range verbs {
-		if v == verb {
-			return true
-		}
-	}
-	return false
 }
 
 // match compares the segments of a path with those of a method.

@@ -3,6 +3,7 @@ package a2a
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/agentbus/agentbus"
@@ -19,11 +20,11 @@ type Call struct {
 	ID           []byte
 	IDAt, IDOver int
 
-	MessageID, ContextID string // of the message; ContextID is also that of a list
-	TaskID               string // the task that the request names
-	Webhook              bool   // the request asks the agent to call a URL (A17)
-	WebhookURL           string // the URL
-	HasMessage           bool   // there is a message to write metadata into
+	MessageID, ContextID string   // of the message; ContextID is also that of a list
+	TaskID               string   // the task that the request names
+	Webhook              bool     // the request asks the agent to call a URL (A17)
+	WebhookURLs          []string // all that some reader could take for it
+	HasMessage           bool     // there is a message to write metadata into
 
 	paramID, paramTask string
 }
@@ -107,10 +108,10 @@ type peeker struct {
 // Their order is that of the switches below.
 var (
 	requestKeys  = []names{{"id"}, {"method"}, {"params"}, {"jsonrpc"}}
-	paramKeys    = []names{{"message"}, {"configuration"}, {"metadata"}, {"id"}, {"taskId", "task_id"}, {"contextId", "context_id"}, {"tenant"}, {"url"}, {"pushNotificationConfig", "push_notification_config"}}
+	paramKeys    = []names{{"message"}, {"configuration"}, {"metadata"}, {"id"}, {"taskId", "task_id"}, {"contextId", "context_id"}, {"tenant"}, {"url"}, {"pushNotificationConfig", "push_notification_config"}, {"config"}}
 	messageKeys  = []names{{"messageId", "message_id"}, {"contextId", "context_id"}, {"taskId", "task_id"}, {"metadata"}}
 	configKeys   = []names{{"taskPushNotificationConfig", "task_push_notification_config"}, {"pushNotificationConfig", "push_notification_config"}}
-	webhookKeys  = []names{{"url"}}
+	webhookKeys  = []names{{"url"}, {"pushNotificationConfig", "push_notification_config"}}
 	metadataKeys = []names{{"mentionable"}, {MetadataKey}}
 	lineageKeys  = metadataNames()
 
@@ -154,10 +155,8 @@ func find(keys []names, key []byte) (at int, exact bool) {
 		return -1, false
 	}
 	for i, spellings := range keys {
-		for _, s := range spellings {
-			if string(key) == s {
-				return i, true
-			}
+		if slices.Contains(spellings, string(key)) {
+			return i, true
 		}
 	}
 	var plain [maxKey]byte
@@ -226,9 +225,11 @@ func (p *peeker) params(at, _ int) {
 				p.call.ContextID = p.text("contextId", m)
 			}
 		case 7: // of A2A 1.0, whose configuration is the parameters themselves
-			p.call.WebhookURL = p.text("url", m)
+			p.webhookURL(m)
 		case 8: // of A2A 0.3
 			p.webhook(m)
+		case 9: // of drafts of A2A 1.0, for the one method that stores it
+			p.webhookURLs(m)
 		}
 	})
 }
@@ -254,7 +255,22 @@ func (p *peeker) webhook(m rawjson.Member) {
 		return // null
 	}
 	p.call.Webhook = true
-	p.object(m, webhookKeys, func(_ int, m rawjson.Member) { p.call.WebhookURL = p.text("url", m) })
+	p.webhookURLs(m)
+}
+
+// webhookURLs reads where a webhook is, one level down too, as drafts had it.
+func (p *peeker) webhookURLs(m rawjson.Member) {
+	p.object(m, webhookKeys, func(key int, m rawjson.Member) {
+		if key == 0 {
+			p.webhookURL(m)
+			return
+		}
+		p.object(m, webhookKeys[:1], func(_ int, m rawjson.Member) { p.webhookURL(m) })
+	})
+}
+
+func (p *peeker) webhookURL(m rawjson.Member) {
+	p.call.WebhookURLs = append(p.call.WebhookURLs, p.text("url", m))
 }
 
 // metadata looks for twins of the keys that chains, policies and lineages are

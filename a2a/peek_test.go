@@ -35,13 +35,14 @@ func TestPeek(t *testing.T) {
 		{`{"method":"tasks/pushNotificationConfig/set","params":{"taskId":"t","pushNotificationConfig":{"url":"u"}}}`, seen{"push", "", "", "", "t", "u"}},
 		{`{"method":"tasks/pushNotificationConfig/get","params":{"id":"t"}}`, seen{"push", "", "", "", "t", ""}},
 		{`{"method":"SendMessage","params":{"message":{},"configuration":{"task_push_notification_config":{"url":"u"}}}}`, seen{"send", "", "", "", "", "u"}},
+		{`{"method":"CreateTaskPushNotificationConfig","params":{"url":"a","config":{"url":"b","pushNotificationConfig":{"url":"c"}},"pushNotificationConfig":{"url":"d"}}}`, seen{"push", "", "", "", "", "a b c d"}},
 		{`{"method":"x/y","params":[1]}`, seen{"other", "", "", "", "", ""}},
 		{`{"method":"GetExtendedAgentCard"}`, seen{"card", "", "", "", "", ""}},
 		{` {"params":{"message":null},"method":"SendMessage" , "id" : 1e2 } `, seen{"send", "1e2", "", "", "", ""}},
 	} {
 		body := []byte(c.body)
 		got, err := a2a.Peek(a2a.JSONRPC, a2a.Method{}, body)
-		if diff := cmp.Diff(c.want, seen{got.Operation, string(got.ID), got.MessageID, got.ContextID, got.TaskID, got.WebhookURL}); diff != "" || err != nil {
+		if diff := cmp.Diff(c.want, seen{got.Operation, string(got.ID), got.MessageID, got.ContextID, got.TaskID, strings.Join(got.WebhookURLs, " ")}); diff != "" || err != nil {
 			t.Errorf("%s: %v\n%s", c.body, err, diff)
 		}
 		if string(body) != c.body {

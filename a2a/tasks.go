@@ -21,6 +21,7 @@ type work struct {
 	Base       string               `json:"base"`
 	Lineage    http.Header          `json:"lineage"`
 	Chain      *agentbus.AgentChain `json:"chain,omitempty"`
+	evidence   []agentbus.Evidence  // of the message; it is not stored, so a task that is taken up again has none (C20)
 	Minted     bool                 `json:"minted,omitempty"`
 	Signed     bool                 `json:"signed,omitempty"` // it was called with a credential
 	Messages   []agentbus.Message   `json:"messages"`
@@ -44,7 +45,7 @@ func want(ask *agentbus.Ask) *wanted {
 func (w *work) request(t *agentbus.Task) (*Request, error) {
 	l, err := agentbus.ParseLineage(w.Lineage)
 	l.Chain = w.Chain
-	return &Request{Agent: t.Agent, Caller: w.Caller, Payer: t.Payer, Lineage: l, Base: w.Base, Minted: w.Minted}, err
+	return &Request{Agent: t.Agent, Caller: w.Caller, Payer: t.Payer, Lineage: l, Base: w.Base, Minted: w.Minted, Evidence: w.evidence}, err
 }
 
 // A live is a task that this process executes. What is told of it is a list that
@@ -126,6 +127,9 @@ func (f *Face) room() error {
 	}
 	return nil
 }
+
+// full reports whether no task more can be executed now.
+func (f *Face) full() bool { return f.room() != nil }
 
 // snapshot returns the task as it is now, and how much was told of it. What it
 // returns is not changed any more.

@@ -28,12 +28,12 @@ agents: {peer: {kind: a2a, url: %q, price: {call: 0.001}}}
 // newA2APeer starts an A2A agent that answers every request at once.
 func newA2APeer() *httptest.Server {
 	const task = `{"jsonrpc":"2.0","id":"1","result":{"task":{"id":"task-%d","contextId":"ctx","status":{"state":"TASK_STATE_COMPLETED"},"artifacts":[{"artifactId":"a","parts":[{"text":"%s"}]}]}}}`
-	var text = strings.Repeat("word ", 100)
+	text := strings.Repeat("word ", 100)
 	var n counter64
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.Method == http.MethodGet {
-			_, _ = fmt.Fprintf(w, `{"name":"peer","supportedInterfaces":[{"url":"http://%s/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`, r.Host)
+			_, _ = fmt.Fprintf(w, `{"name":"peer","supportedInterfaces":[{"url":"http://%s/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`, r.Host) //nolint:gosec // no browser reads it
 			return
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -134,7 +134,7 @@ func loadA2A(ctx context.Context, t *target, method string, conns int, d time.Du
 	}
 	senders.Wait()
 	after, err := t.cpu()
-	if err = errors.Join(append(faults, err)...); err != nil {
+	if err = errors.Join(errors.Join(faults...), err); err != nil {
 		return f, err
 	}
 	all := slices.Concat(took...)

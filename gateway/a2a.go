@@ -252,8 +252,13 @@ func (g *Gateway) mayCallBack(ctx context.Context, x *exchange) error {
 	switch {
 	case !c.Creates && !c.Webhook:
 		return nil
-	case x.target.A2A.Push && g.cfg.A2A.Webhook != nil:
-		return g.cfg.A2A.Webhook(ctx, c.WebhookURL)
+	case x.target.A2A.Push && g.cfg.A2A.Webhook != nil && len(c.WebhookURLs) > 0:
+		for _, u := range c.WebhookURLs {
+			if err := g.cfg.A2A.Webhook(ctx, u); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	return a2a.Standard(a2a.CodePushNotSupported, "", &agentbus.Error{
 		Code: agentbus.CodeInvalidRequest, Message: "agent " + x.target.Name + " calls no webhooks here: they would pass the bus by",

@@ -100,7 +100,7 @@ func (a *answer) convertA2A(body []byte, kept http.Header) (sent, told []byte, e
 	if err := a.owns(&e.told); err != nil {
 		return nil, nil, err
 	}
-	if !e.call.Operation.Streams() || e.binding == a2a.REST && e.told.Err != nil {
+	if !e.call.Operation.Streams() || e.binding == a2a.REST && x.toldError() {
 		return body, body, nil
 	}
 	kept["Content-Type"] = []string{"text/event-stream"}

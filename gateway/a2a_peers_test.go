@@ -94,7 +94,7 @@ func (w sayingWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-func (w sayingWriter) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
+func (w sayingWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
 // newPeer starts a peer that serves both bindings and a card. What it answers to
 // anything but the card is kept.
@@ -192,13 +192,13 @@ func shape(v any) string {
 	case nil:
 		return ""
 	case *sdk.Task:
-		text := string(v.Status.State)
+		var text strings.Builder
 		for _, a := range v.Artifacts {
 			for _, p := range a.Parts {
-				text += " " + p.Text()
+				text.WriteString(" " + p.Text())
 			}
 		}
-		return fmt.Sprintf("task %s, %d of history", text, len(v.History))
+		return fmt.Sprintf("task %s%s, %d of history", v.Status.State, text.String(), len(v.History))
 	case *sdk.Message:
 		return "message " + v.Parts[0].Text()
 	case *sdk.TaskStatusUpdateEvent:

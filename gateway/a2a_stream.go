@@ -39,8 +39,12 @@ func (a *answer) passEvents() {
 		s.begin()
 	}
 	next, stop := a.pieces()
+	defer a.stored() //nolint:errcheck // for a panic; otherwise it is over by then
 	err := s.pump(next)
 	stop()
+	if unstored := a.stored(); unstored != nil && !s.settled {
+		err = unstored
+	}
 	s.finish(err)
 }
 
@@ -222,7 +226,7 @@ func (s *events) keepAlive() {
 	switch {
 	case !s.begun: // the first event takes its time: it is a stream in any case now
 		s.begin()
-		_ = s.answer.write(comment)
+		_ = s.write(comment)
 		if first := s.first; len(first) > 0 {
 			s.first = nil
 			_ = s.forward(first) // what does not reach the caller shows with the next piece
@@ -237,6 +241,9 @@ func (s *events) settle() error {
 	x, g := s.exchange, s.gateway
 	if x.flight == nil || s.settled {
 		return nil
+	}
+	if err := s.stored(); err != nil {
+		return err
 	}
 	s.total += int64(len(s.held))
 	u := s.usage

@@ -336,7 +336,7 @@ func TestA2ALeaving(t *testing.T) {
 	a := newA2A(t, "critic", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = w.Write([]byte(rpcWorking))
-		w.(http.Flusher).Flush()
+		_ = http.NewResponseController(w).Flush()
 		<-left
 		_, _ = w.Write([]byte(rpcChunk + rpcEnd))
 	})
@@ -367,7 +367,7 @@ func TestA2AStop(t *testing.T) {
 	a := newA2A(t, "critic", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = w.Write([]byte(rpcWorking))
-		w.(http.Flusher).Flush()
+		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
 	b := newBus(t, nil, a)

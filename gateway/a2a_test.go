@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,8 +92,8 @@ func TestA2ACall(t *testing.T) {
 	a.A2A.Forward = []string{"X-Extra"}
 	b := newBus(t, nil, a)
 	for _, path := range []string{"/a2a/critic", "/a2a/critic/?tenant=x%2Fy"} {
-		got := b.send(http.MethodPost, path, sendHi, asAlice, "x-tangle-runid: run1", "x-tangle-turnid: run1.t"+fmt.Sprint(len(path))+".critic",
-			"A2A-Version: 1.0", "A2A-Extensions: https://a", "A2A-Extensions: https://b, https://c", "X-Extra: 1", "X-Other: 1", "Cookie: c=1", "x-user-id: mallory", "x-kagent-source: agent",
+		got := b.send(http.MethodPost, path, sendHi, asAlice, "x-tangle-runid: run1", "x-tangle-turnid: run1.t"+strconv.Itoa(len(path))+".critic",
+			"A2A-Version: 1.0", "A2A-Extensions: https://a", "A2A-Extensions: https://b, https://c", "X-Extra: 1", "X-Other: x-canary", "Cookie: c=1", "x-user-id: mallory", "x-kagent-source: agent",
 			"x-kagent-root-context-id: root-1", "Content-Type: application/json", "Last-Event-ID: 4", "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 		if got.status != http.StatusOK || got.body != rpcDone {
 			t.Fatal(got)
@@ -104,7 +106,7 @@ func TestA2ACall(t *testing.T) {
 		if back := withoutLineage(t, h.body, "params", "message", "metadata"); back != sendHi {
 			t.Errorf("the body changed: %s", back)
 		}
-		want := `{"x-kagent-root-context-id":"root-1","x-tangle-forwarded-depth":"1","x-tangle-runid":"run1","x-tangle-turnid":"run1.t` + fmt.Sprint(len(path)) + `.critic"}`
+		want := `{"x-kagent-root-context-id":"root-1","x-tangle-forwarded-depth":"1","x-tangle-runid":"run1","x-tangle-turnid":"run1.t` + strconv.Itoa(len(path)) + `.critic"}`
 		if told := gjson.Get(h.body, "params.message.metadata.agentbus").Raw; told != want {
 			t.Errorf("lineage in metadata: %s", told)
 		}
@@ -123,7 +125,9 @@ func TestA2ACall(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	b.clean()
+	if b.clean(); holds(t, b.path, "x-canary") { // K11
+		t.Error("a header that nobody listed was stored")
+	}
 }
 
 // clean checks that no credential is where it must not be (P19).
@@ -154,7 +158,7 @@ func TestA2ARest(t *testing.T) {
 		"POST /message:send " + say("m"): agentbus.CallSettled, "GET /tasks/task-1?historyLength=2": agentbus.CallPassed, "POST /tasks/task-1:cancel {\"metadata\":{\"a\":1}}": agentbus.CallPassed, "GET /tasks/": agentbus.CallPassed, "PATCH /custom%2Fx {}": agentbus.CallPassed,
 	} {
 		part := strings.SplitN(line+" ", " ", 3)
-		run := "run" + fmt.Sprint(len(line))
+		run := "run" + strconv.Itoa(len(line))
 		got := b.send(part[0], "/a2a/critic/rest"+part[1], strings.TrimSpace(part[2]), asAlice, "x-tangle-runid: "+run)
 		if got.status != http.StatusOK || got.header.Get("X-Agent") != "1" || got.header.Get("Set-Cookie") != "" {
 			t.Errorf("%s: %v", line, got)
@@ -323,7 +327,7 @@ func TestA2AKeepAlive(t *testing.T) {
 	more := make(chan bool)
 	a := newA2A(t, "critic", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		send := func(s string) { _, _ = w.Write([]byte(s)); w.(http.Flusher).Flush() }
+		send := func(s string) { _, _ = w.Write([]byte(s)); _ = http.NewResponseController(w).Flush() }
 		send(rpcWorking)
 		<-more
 		send(rpcChunk[:20])
@@ -351,7 +355,7 @@ func TestA2AKeepAlive(t *testing.T) {
 	until(func(s string) bool { return strings.Count(s, ": keepalive\n\n") >= 2 })
 	more <- true
 	until(func(s string) bool { return strings.HasSuffix(s, rpcChunk[:20]) })
-	time.Sleep(50 * time.Millisecond) // there is nothing to wait for: within an event nothing comes
+	<-time.After(50 * time.Millisecond) // within an event nothing comes that could be waited for
 	more <- true
 	until(func(s string) bool { return strings.HasSuffix(s, rpcEnd) })
 	if got := strings.ReplaceAll(read.String(), ": keepalive\n\n", ""); got != rpcStream {
@@ -379,6 +383,19 @@ func TestA2ADedupe(t *testing.T) {
 				t.Errorf("%s: the answer is to another request: %v", name, got)
 			}
 		}
+	}
+	before := yes.executions() // X35
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			id := "p" + strconv.Itoa(i)
+			if got := b.send(http.MethodPost, "/a2a/yes", rpc(id, "SendMessage", say("m2")), asAlice); gjson.Get(got.body, "id").Str != id && got.header.Get("X-Agentbus-Replay") != "" {
+				t.Errorf("%s: %v", id, got)
+			}
+		})
+	}
+	if all.Wait(); yes.executions() != before+1 {
+		t.Errorf("%d executions of one message", yes.executions()-before)
 	}
 	if got := b.send(http.MethodPost, "/a2a/yes", rpc("c", "SendMessage", say("m1")), asBob); got.header.Get("X-Agentbus-Replay") != "" {
 		t.Error("a payer got another's answer")

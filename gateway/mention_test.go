@@ -131,7 +131,7 @@ func (v verdicts) Verify(_ context.Context, raw []byte, to agentbus.EvidenceFor)
 	return []agentbus.Evidence{{Issuer: "slack", Method: "m", Subject: gjson.GetBytes(raw, "0.subject").Str}}, nil
 }
 
-type rebinds struct{ item string }
+type rebinds struct{}
 
 func (r rebinds) Rebind(_ context.Context, e agentbus.Evidence, to agentbus.EvidenceFor, caller string) ([]byte, string, error) {
 	return []byte(`{"subject":"` + e.Subject + `","audience":"` + to.Audiences[0] + `","by":"` + caller + `"}`), "wrap", nil

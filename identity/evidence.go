@@ -163,7 +163,8 @@ func (v *EvidenceVerifier) verify(ctx context.Context, item *evidenceItem, to ag
 	if err != nil {
 		return e, err
 	}
-	e = agentbus.Evidence{Issuer: item.Issuer, Method: claims.Method, Assurance: claims.Assurance, Digest: sha256.Sum256([]byte(item.Proof.Value)),
+	e = agentbus.Evidence{
+		Issuer: item.Issuer, Method: claims.Method, Assurance: claims.Assurance, Digest: sha256.Sum256([]byte(item.Proof.Value)),
 		Original: agentbus.NewCredential(item.Proof.Value), Expires: time.Unix(claims.Expires, 0),
 	}
 	e.Subject, e.OnBehalfOf, err = standsFor(claims.Subject, claims.Actor)

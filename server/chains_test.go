@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -144,7 +145,7 @@ conversations:
 	if r.Halt.Kind != agentbus.HaltMaxTurns {
 		t.Fatalf("halted with %+v", r.Halt)
 	}
-	all := append(contexts, leaf.contexts...)
+	all := slices.Concat(contexts, leaf.contexts)
 	parents := map[string]bool{}
 	for _, c := range all {
 		parents[c[0]] = true

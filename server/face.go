@@ -16,7 +16,7 @@ import (
 // A2A. It outlasts configurations: a task ends with the agents it began with.
 func (s *Server) buildFace() (err error) {
 	s.face, err = a2a.NewFace(a2a.FaceConfig{
-		Tasks: s.store, Owner: s.owner, Alive: alive, Logger: s.log, Extensions: []string{a2a.ExtensionPolicy},
+		Tasks: s.store, Owner: s.owner, Alive: alive, Logger: s.log, Extensions: []string{a2a.ExtensionPolicy, a2a.ExtensionIdentity},
 		Agent: func(name string) (a2a.Served, bool) { return s.now().served(name) },
 		Seal: func(task string, c agentbus.Credential) ([]byte, error) {
 			return s.now().seal(agentbus.ExecutionID(task), c)
@@ -25,7 +25,18 @@ func (s *Server) buildFace() (err error) {
 			c, why, err := s.now().opened(ctx, sealed, agentbus.ExecutionID(task), payer)
 			return c, err == nil && why == "", err
 		},
+		Decide: s.decide,
 	})
+	return err
+}
+
+// decide resolves an interrupt for whoever answered the task that shows it, unless
+// somebody else was faster (R22).
+func (s *Server) decide(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) error {
+	_, err := s.Resolve(ctx, id, r)
+	if agentbus.CodeOf(err) == agentbus.CodeRunConflict {
+		return nil
+	}
 	return err
 }
 
@@ -39,7 +50,7 @@ func (s *wiring) served(name string) (a2a.Served, bool) {
 	if err != nil {
 		return a2a.Served{}, false
 	}
-	return a2a.Served{Backend: agentbus.Wrap(b, faced), Version: s.cfg.Version, Compat: s.cfg.A2A.Compat == config.Compat03, NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback}, true
+	return a2a.Served{Backend: agentbus.Wrap(b, faced, calling), Version: s.cfg.Version, Compat: s.cfg.A2A.Compat == config.Compat03, NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback}, true
 }
 
 // faced tells the gateway on whose behalf the face calls an agent. The hop of the
@@ -50,7 +61,7 @@ func faced(b agentbus.Backend) agentbus.Backend {
 		r, _ := a2a.FromContext(ctx)
 		call := *c
 		call.Lineage.Depth--
-		mark := gateway.InProcess{Caller: r.Caller, Payer: r.Payer, Minted: r.Minted, Outside: true}
+		mark := gateway.InProcess{Caller: r.Caller, Payer: r.Payer, Minted: r.Minted, Outside: true, Evidence: r.Evidence}
 		return b.Call(gateway.WithInProcess(ctx, mark), &call)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -28,9 +29,7 @@ type keyed struct {
 func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", k.key)
-	for name, v := range k.header {
-		r.Header[name] = v
-	}
+	maps.Copy(r.Header, k.header)
 	return k.base.RoundTrip(r)
 }
 
@@ -40,11 +39,11 @@ func a2aClient(t *testing.T, bus *httptest.Server, agent, key string, header htt
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
 	h := &http.Client{Transport: keyed{key, header, base}}
-	resp, err := h.Get(bus.URL + "/a2a/" + agent + "/.well-known/agent-card.json") //nolint:noctx // a test
+	resp, err := h.Get(bus.URL + "/a2a/" + agent + "/.well-known/agent-card.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	var card sdk.AgentCard
 	if err := json.NewDecoder(resp.Body).Decode(&card); err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func (s *Server) sweepBy(ctx context.Context, what string, before time.Time, swe
 	for ctx.Err() == nil {
 		n, err := sweep(ctx, before, sweepBatch)
 		if err != nil && ctx.Err() == nil {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "cannot sweep "+what, slog.Any("error", err))
+			s.log.LogAttrs(ctx, slog.LevelWarn, "cannot sweep", slog.String("what", what), slog.Any("error", err))
 		}
 		if err != nil || n == 0 {
 			return

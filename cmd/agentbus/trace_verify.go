@@ -46,7 +46,7 @@ func hopsText(v *identity.HopVerdict) string {
 	}
 	text := table(rows) + fmt.Sprintf("%s of run %s in order\n", plural(len(v.Hops), "signed hop"), v.Run)
 	if v.Unsigned > 0 {
-		text += fmt.Sprintf("%s made while hops were not signed\n", plural(v.Unsigned, "call"))
+		text += plural(v.Unsigned, "call") + " made while hops were not signed\n"
 	}
 	return text
 }

@@ -29,13 +29,7 @@ func write[T any](ctx context.Context, s *Store, what string, f func(*conn) (T, 
 	return writeWith(ctx, s, what, false, f)
 }
 
-// writePatiently is write for what nobody waits for at once: it may take
-// patience longer.
-func writePatiently(ctx context.Context, s *Store, what string, f func(*conn) error) error {
-	_, err := writeWith(ctx, s, what, true, func(c *conn) (struct{}, error) { return struct{}{}, f(c) })
-	return err
-}
-
+// writeWith is write; where nobody waits for it at once, it may be patient.
 func writeWith[T any](ctx context.Context, s *Store, what string, patient bool, f func(*conn) (T, error)) (T, error) {
 	var result, none T
 	t := &task{patient: patient, done: make(chan struct{}), run: func(c *conn) error {

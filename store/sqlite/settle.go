@@ -20,7 +20,8 @@ var errFenced = refusal(agentbus.CodeLeaseLost, "this attempt of the call was en
 // (G21). It may wait a moment for others to share a commit with: the stream goes
 // on meanwhile. CodeLeaseLost: the call is not executing under that attempt.
 func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte) error {
-	return writePatiently(ctx, s, "store a part of a stream", func(c *conn) error {
+	_, err := writeWith(ctx, s, "store a part of a stream", len(frames) < largePart, func(c *conn) (struct{}, error) {
+		none := struct{}{}
 		a, executes := c.running(id, attempt)
 		if !executes {
 			_, found, err := c.first("SELECT 1 FROM calls WHERE id = ?1 AND attempts = ?2 AND state = 'executing'", id, int64(attempt))
@@ -28,15 +29,20 @@ func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte
 				err = errFenced
 			}
 			if err != nil {
-				return err
+				return none, err
 			}
 		} else if !a.streamed {
 			a.streamed = true
 			c.attempts[id] = a
 		}
-		return appendFrames(c, id, frames)
+		return none, appendFrames(c, id, frames)
 	})
+	return err
 }
+
+// largePart is from what length on a part of a stream fills a commit of its own.
+// The next one of a stream that is so fast is there already.
+const largePart = 4 << 10
 
 // appendFrames stores data behind the frames of a call.
 func appendFrames(c *conn, call int64, data []byte) error {
