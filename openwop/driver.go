@@ -35,6 +35,17 @@ type breach struct {
 
 func (b *breach) Error() string { return b.failure.Error() }
 
+// breachOf is the bound of c, with the error that the run ends with.
+func breachOf(c agentbus.CapBreached) *breach {
+	switch c.Kind {
+	case "node-executions":
+		return &breach{c, *fail("recursion_limit_exceeded", "the run may begin %v nodes", c.Limit)}
+	case "loop-iterations":
+		return &breach{c, *fail("iteration_cap_exceeded", "it may dispatch %v times", c.Limit)}
+	}
+	return &breach{c, *fail("run_timeout", "the run may take %v ms", c.Limit)}
+}
+
 // A suspension parks a run on an interrupt.
 type suspension struct {
 	id     agentbus.InterruptID
@@ -164,16 +175,16 @@ func (d *driver) run() error {
 // walk performs node after node.
 func (d *driver) walk() error {
 	for {
+		if d.fold.ending != nil {
+			return d.fold.ending
+		}
 		n := d.wf.next(d.fold.began, d.fold.done)
 		if n == nil {
 			return nil
 		}
 		if d.fold.active == "" {
 			if limit := d.opts.recursionLimit(); d.fold.executions() >= limit {
-				return &breach{
-					agentbus.CapBreached{Kind: "node-executions", Limit: float64(limit), Observed: float64(limit + 1), NodeID: n.ID},
-					*fail("recursion_limit_exceeded", "the run may begin %d nodes", limit),
-				}
+				return breachOf(agentbus.CapBreached{Kind: "node-executions", Limit: float64(limit), Observed: float64(limit + 1), NodeID: n.ID})
 			}
 			if rec := d.recorded(); rec != nil && stops(rec) {
 				return stopOf(rec)
@@ -247,16 +258,15 @@ func (d *driver) finish(err error) error {
 		return d.cancelled(err)
 	case errors.Is(err, errTimeout):
 		limit := d.opts.timeoutMS()
-		bound = &breach{
-			agentbus.CapBreached{Kind: "run-duration", Limit: float64(limit), Observed: float64(max(d.elapsed(), limit+1))},
-			*fail("run_timeout", "the run may take %d ms", limit),
-		}
+		bound = breachOf(agentbus.CapBreached{Kind: "run-duration", Limit: float64(limit), Observed: float64(max(d.elapsed(), limit+1))})
 	case errors.As(err, &failed):
 		return d.failed(failed.EventError, failed.node)
 	case !errors.As(err, &bound):
 		return err
 	}
-	d.emit(agentbus.EventCapBreached, bound.NodeID, nil, bound.CapBreached)
+	if !errors.As(d.fold.ending, new(*breach)) {
+		d.emit(agentbus.EventCapBreached, bound.NodeID, nil, bound.CapBreached)
+	}
 	return d.failed(bound.EventError, bound.NodeID)
 }
 

@@ -106,6 +106,7 @@ type Fold struct {
 	open        map[string]agentbus.NodeSuspended // interrupts that wait, by key
 	ever        map[string]bool                   // nodes that ever asked
 	inputs      map[string]json.RawMessage
+	ending      error // what ends the run, when that stands in its events and the end does not
 }
 
 // NewFold returns the state of a run without events.
@@ -174,8 +175,29 @@ func (f *Fold) Add(e agentbus.Event) {
 				f.snap.RunOrchestrator = &agentbus.AgentRef{AgentID: v.AgentID}
 			}
 		}
+	case agentbus.EventCapBreached:
+		f.ends(&e)
 	default:
 		f.addNode(&e)
+	}
+}
+
+// ends notes what the run ends with, however soon its driver dies behind it.
+func (f *Fold) ends(e *agentbus.Event) {
+	switch e.Type {
+	case agentbus.EventNodeFailed:
+		p, _ := payload[agentbus.NodeFailed](e)
+		f.ending = &nodeFailure{p.NodeID, &failure{p.Error}}
+	case agentbus.EventNodeCancelled:
+		p, _ := payload[agentbus.NodeCancelled](e)
+		f.ending = &cancellation{p.Reason}
+	case agentbus.EventCapBreached:
+		p, _ := payload[agentbus.CapBreached](e)
+		f.ending = breachOf(p)
+	case agentbus.EventNodeCompleted:
+		if f.decided != nil && f.decided.Decision.Kind == "terminate" {
+			f.ending = errTerminate
+		}
 	}
 }
 
@@ -279,6 +301,7 @@ func (f *Fold) addNode(e *agentbus.Event) {
 			f.snap.RunOrchestrator = p.Agent
 		}
 	case agentbus.EventNodeCompleted, agentbus.EventNodeFailed, agentbus.EventNodeCancelled:
+		f.ends(e)
 		if f.done[node]++; f.active == node {
 			f.active, f.log = "", nil
 		}

@@ -130,10 +130,7 @@ func dispatch(a *activation) (json.RawMessage, error) {
 		return nil, err
 	}
 	if c.IterationCap > 0 && a.index >= c.IterationCap {
-		return nil, &breach{
-			agentbus.CapBreached{Kind: "loop-iterations", Limit: float64(c.IterationCap), Observed: float64(a.index + 1), NodeID: a.node.ID},
-			*fail("iteration_cap_exceeded", "it may dispatch %d times", c.IterationCap),
-		}
+		return nil, breachOf(agentbus.CapBreached{Kind: "loop-iterations", Limit: float64(c.IterationCap), Observed: float64(a.index + 1), NodeID: a.node.ID})
 	}
 	decided := a.fold.decided
 	if decided == nil || decided.Decision.Kind != "next-worker" {
