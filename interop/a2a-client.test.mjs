@@ -25,13 +25,15 @@ function asker(bus, headers = {}) {
 for (const binding of bindings) {
   test(`an agent of A2A over ${binding} is a model: its artifacts are joined once, whole and streamed (G2, A38)`, async (t) => {
     const p = await peer(t, [binding]);
+    for (const i of p.card.supportedInterfaces) i.tenant = "acme"; // A37
     const bus = await startBus(t, { peer: remote(p) });
     const here = turn("peer");
     assert.equal(await asker(bus, here.headers).whole("work"), done);
     assert.equal(await asker(bus).streamed("work"), done);
     assert.equal(await asker(bus).whole("echo é <b>"), "echo é <b>");
     assert.equal(await asker(bus).streamed("echo é <b>"), "echo é <b>");
-    assert.ok(p.heads.every((h) => h.url.startsWith(binding === "JSONRPC" ? "/rpc" : "/v/")));
+    assert.ok(p.heads.every((h) => h.url.startsWith(binding === "JSONRPC" ? "/rpc" : "/v/acme/")));
+    assert.deepEqual(new Set(p.executor.asked.map((x) => x.tenant)), new Set(["acme"]));
     assert.equal(p.heads[0].headers["a2a-version"], "1.0");
     assert.equal(p.heads[0].headers["x-tangle-turnid"], here.id);
     assert.equal(p.heads[0].headers["x-tangle-forwarded-depth"], "1");

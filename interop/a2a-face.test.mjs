@@ -20,12 +20,12 @@ const talking = {
   conversations: { chat: { participants: [{ agent: "echo" }, { agent: "eliza" }], max_turns: 2 } },
 };
 
-async function setup(t) {
+async function setup(t, more = {}) {
   const bus = await startBus(t, {
     echo: { kind: "builtin", builtin: "echo" }, eliza: { kind: "builtin", builtin: "eliza" }, pay: { kind: "builtin", builtin: "pay" },
     panel: { kind: "conversation", conversation: "chat" }, program: await program(t),
-  }, talking);
-  return { at: (agent, binding, headers) => client(`${bus.url}/a2a/${agent}`, binding, headers) };
+  }, { ...talking, ...more });
+  return { bus, at: (agent, binding, headers, legacy) => client(`${bus.url}/a2a/${agent}`, binding, headers, legacy) };
 }
 
 const failed = (code, reason) => (e) => {
@@ -133,5 +133,12 @@ for (const binding of bindings) {
     await refused(await at("echo", binding, { "x-tangle-forwarded-depth": "9" }), /depth/, 429);
     const old = await at("echo", binding, { "a2a-version": "0.3" });
     await assert.rejects(old.sendMessage(say("hello")), failed(-32009, "VERSION_NOT_SUPPORTED"));
+  });
+
+  test(`clients of A2A 0.3 are served over ${binding} where the operator lets them (A1, A26)`, async (t) => {
+    const { bus, at } = await setup(t, { a2a: { compat: "0.3" } });
+    const legacy = await fetch(`${bus.url}/a2a/echo/.well-known/agent-card.json`, { headers: { "a2a-version": "0.3" } });
+    assert.ok((await legacy.json()).protocolVersion?.startsWith("0.3"));
+    assert.equal((await at("echo", binding, {}, true)).protocolVersion, "1.0"); // which the card offers too
   });
 }

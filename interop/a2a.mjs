@@ -12,7 +12,7 @@ import { userKey } from "./harness.mjs";
 export const bindings = ["JSONRPC", "HTTP+JSON"];
 const cardPath = "/.well-known/agent-card.json";
 
-const part = (value) => ({ content: { $case: "text", value }, metadata: undefined, filename: "", mediaType: "text/plain" });
+export const part = (value, $case = "text", mediaType = "text/plain", more = {}) => ({ content: { $case, value }, metadata: undefined, filename: "", mediaType, ...more });
 const message = (role, text, more = {}) => ({
   messageId: crypto.randomUUID(), contextId: "", taskId: "", role, parts: [part(text)], metadata: undefined, extensions: [], referenceTaskIds: [], ...more,
 });
@@ -30,7 +30,7 @@ class Executor {
   stopped = new Set();
 
   async execute(request, bus) {
-    this.asked.push({ text: words(request.userMessage), message: request.userMessage, task: request.taskId, context: request.contextId });
+    this.asked.push({ text: words(request.userMessage), message: request.userMessage, task: request.taskId, context: request.contextId, tenant: request.request.tenant });
     const { taskId, contextId, task } = request;
     const at = { taskId, contextId, metadata: undefined };
     const status = (state, text) => AgentEvent.statusUpdate({
@@ -42,6 +42,10 @@ class Executor {
     const [how] = words(request.userMessage).split(" ");
     if (how === "echo") {
       bus.publish(AgentEvent.message(message(Role.ROLE_AGENT, words(request.userMessage), { contextId })));
+      return bus.finished();
+    }
+    if (how === "parts") { // all that came, and what else an answer may hold
+      bus.publish(AgentEvent.message(message(Role.ROLE_AGENT, "", { contextId, parts: request.userMessage.parts, metadata: { "x402.payment.status": "payment-required", deep: { n: [1, 2.5, null, "é"] } }, extensions: ["https://example.com/x"] })));
       return bus.finished();
     }
     if (how === "throw") throw new Error("the executor breaks");
@@ -93,13 +97,13 @@ export const card = (base, more = {}) => ({
 
 // peer starts an agent on the SDK, whose card names these bindings. It keeps the heads of the
 // requests that its bindings got.
-export async function peer(t, named = bindings) {
+export async function peer(t, named = bindings, more = {}) {
   t.mock.method(console, "error", () => {}); // the SDK tells it of each refusal
   const app = express();
   const base = await serve(t, app);
   const executor = new Executor();
   const heads = [];
-  const own = card(base);
+  const own = card(base, more);
   own.supportedInterfaces = own.supportedInterfaces.filter((i) => named.includes(i.protocolBinding));
   const requestHandler = new DefaultRequestHandler(own, new InMemoryTaskStore(), executor, undefined, undefined, undefined, async () => ({ ...own, name: "peer, extended" }));
   const userBuilder = UserBuilder.noAuthentication;
@@ -110,15 +114,16 @@ export async function peer(t, named = bindings) {
   });
   app.use("/rpc", jsonRpcHandler({ requestHandler, userBuilder }));
   app.use("/v", restHandler({ requestHandler, userBuilder }));
-  return { url: base, executor, heads };
+  return { url: base, executor, heads, card: own };
 }
 
 // client is the SDK's client of the agent whose card stands below base, over one
-// binding only.
-export async function client(base, binding, headers = {}) {
+// binding only; legacy: in A2A 0.3 where the card offers it.
+export async function client(base, binding, headers = {}, legacy = false) {
   const fetchImpl = (url, init = {}) => fetch(url, { ...init, headers: { authorization: `Bearer ${userKey}`, ...Object.fromEntries(new Headers(init.headers)), ...headers } });
-  const transport = binding === "JSONRPC" ? new JsonRpcTransportFactory({ fetchImpl }) : new RestTransportFactory({ fetchImpl });
-  const factory = new ClientFactory({ transports: [transport], cardResolver: new DefaultAgentCardResolver({ fetchImpl }) });
+  const options = { fetchImpl, legacyCompat: legacy ? { enabled: true } : undefined };
+  const transport = binding === "JSONRPC" ? new JsonRpcTransportFactory(options) : new RestTransportFactory(options);
+  const factory = new ClientFactory({ transports: [transport], cardResolver: new DefaultAgentCardResolver(options) });
   return factory.createFromUrl(base, base.includes("/a2a/") ? new URL(base).pathname + cardPath : undefined);
 }
 
