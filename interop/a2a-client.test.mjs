@@ -43,6 +43,13 @@ for (const binding of bindings) {
     assert.equal(calls[0].cost_micros, 1000 + calls[0].usage.input_tokens + 2 * calls[0].usage.output_tokens);
   });
 
+  test(`of an agent that serves A2A 0.3 too, over ${binding}, the bus reads the card of 1.0 (A37)`, async (t) => {
+    const p = await peer(t, [binding], true);
+    const bus = await startBus(t, { peer: remote(p) });
+    assert.equal(await asker(bus).whole("work"), done);
+    assert.ok(p.heads.every((h) => h.headers["a2a-version"] === "1.0"));
+  });
+
   test(`what interrupts a task over ${binding}, or ends it badly, is the model's error (A38)`, async (t) => {
     const p = await peer(t, [binding]);
     const bus = await startBus(t, { peer: remote(p) });

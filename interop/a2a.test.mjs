@@ -206,4 +206,29 @@ for (const binding of bindings) {
     await c.cancelTask({ tenant: "", id });
     assert.equal((await collect(watched)).at(-1).payload.value.status.state, TaskState.TASK_STATE_CANCELED);
   });
+
+  test(`clients of A2A 0.3 and of 1.0 make the same of a server of both over ${binding}, with the bus in between (A1, A8, A18)`, async (t) => {
+    const p = await peer(t, bindings, true);
+    const bus = await startBus(t, { peer: behind(p) });
+    for (const legacy of [true, false]) {
+      const steps = [];
+      for (const base of [p.url, `${bus.url}/a2a/peer`]) {
+        const c = await client(base, binding, {}, legacy);
+        assert.equal(c.protocolVersion, legacy ? "0.3" : "1.0");
+        const whole = await c.sendMessage(say("work"));
+        const echo = await c.sendMessage(say("echo é"));
+        const streamed = await collect(c.sendMessageStream(say("work")));
+        const got = await c.getTask({ tenant: "", id: whole.id });
+        const asked = await c.sendMessage(say("ask"));
+        const answered = await c.sendMessage(say("this one", { taskId: asked.id, contextId: asked.contextId }));
+        const none = await c.getTask({ tenant: "", id: "nobody" }).catch((e) => e);
+        const over = await c.cancelTask({ tenant: "", id: whole.id }).catch((e) => e);
+        steps.push([whole, echo, streamed, got, asked, answered, none, over].map(alike));
+      }
+      assert.deepEqual(steps[1], steps[0], `legacy: ${legacy}`);
+    }
+    const { code, stdout, stderr } = await agentbus(bus, ["agents", "check", p.url, "--json"]);
+    assert.equal(code, 0, stderr);
+    assert.equal(JSON.parse(stdout).usable, true);
+  });
 }
