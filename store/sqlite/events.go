@@ -71,15 +71,13 @@ func readEvent(r *row, id agentbus.ExecutionID) agentbus.Event {
 // started. One that is held back has no position yet, and is not among them. It
 // ends with its first error.
 func (s *Store) Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error] {
-	return pages(func(after int64) ([]agentbus.Event, error) {
-		var page []agentbus.Event
+	return pages(func(after int64) (page []agentbus.Event, more bool, err error) {
 		size := 0
-		err := s.each(ctx, "read the events of an execution", func(r *row) bool {
+		err = s.each(ctx, "read the events of an execution", func(r *row) bool {
 			page = append(page, readEvent(r, id))
 			size += len(page[len(page)-1].Data)
 			return size < pageBytes
-		}, "SELECT id & 0xfffffff, at, type, run, turn, cause, data FROM events WHERE id "+pastPlace+" ORDER BY id LIMIT ?3",
-			string(id), after, pageRows)
-		return page, err
+		}, "SELECT id & 0xfffffff, at, type, run, turn, cause, data FROM events WHERE id "+pastPlace+onePage, string(id), after)
+		return page, size >= pageBytes || len(page) == pageRows, err
 	}, func(e agentbus.Event) int64 { return int64(e.Position) }, int64(after))
 }
