@@ -286,8 +286,7 @@ func (s *events) finish(err error) {
 		x.failed = err
 		s.gateway.void(s.r.Context(), x, err, s.usage, x.target.cost(s.usage))
 	}
-	e := a2a.ErrorOf(err)
-	_ = s.write(append(append([]byte("\n\ndata: "), e.Body(s.tap.binding, x.envelope.id(x.body))...), "\n\n"...)) // the blank line ends whatever the agent left open
+	_ = s.write(append([]byte("\n\n"), a2a.ErrorOf(err).Event(s.tap.binding, x.envelope.id(x.body))...)) // the blank line ends whatever the agent left open
 	x.cut(err)
 }
 

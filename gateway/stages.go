@@ -78,7 +78,7 @@ func (g *Gateway) record(next http.Handler) http.Handler {
 // id the bus minted is never the same turn twice.
 func (g *Gateway) recordKey(x *exchange) agentbus.Digest {
 	if x.minted || x.record.State != agentbus.CallRefused {
-		return x.record.Hash("record", x.requestID)
+		return x.inOrder(x.record.Hash("record", x.requestID))
 	}
 	return x.record.Hash("refusal", string(x.record.Code), strconv.Itoa(x.lineage.Depth), strconv.Itoa(g.cfg.MaxDepth))
 }

@@ -138,8 +138,9 @@ func (a *app) open(ctx context.Context, c server.Config) (*server.Server, error)
 }
 
 // opened loads the configuration and builds its bus, for verbs that act on the
-// store.
+// store and serve nobody: they need no secrets.
 func (a *app) opened(ctx context.Context) (*server.Server, *config.Config, error) {
+	a.storeOnly = true
 	c, err := a.load()
 	if err != nil {
 		return nil, nil, err

@@ -48,8 +48,8 @@ func (s *Store) Orphans(ctx context.Context, limit int, alive func(owner string)
 			break
 		}
 		err := s.each(ctx, what, func(r *row) bool {
-			if e := readPresent(r); !skip(e.ID) {
-				found = append(found, e)
+			if id, _ := r.values[0].(string); !skip(agentbus.ExecutionID(id)) { // what is skipped is not decoded
+				found = append(found, readPresent(r))
 			}
 			return len(found) < limit
 		}, query, args...)
