@@ -14,6 +14,13 @@ import (
 //go:embed openapi.json
 var openAPI []byte
 
+//go:embed events.schema.json
+var eventSchema []byte
+
+// EventSchema is the JSON Schema of the events that this product emits: each of
+// them is valid in the schemas of the wire too (E1).
+func EventSchema() []byte { return eventSchema }
+
 // OpenAPI is the description of the routes (E4).
 func OpenAPI() []byte { return openAPI }
 

@@ -141,7 +141,7 @@ func (s *Store) Events(ctx context.Context, id agentbus.ExecutionID, after agent
 				}
 			}
 			return size < pageBytes && len(page) < pageRows
-		}, eventsPast, string(id), after, pageRows)
+		}, eventsPast, string(id), after, pageRows+1)
 		return page, size >= pageBytes || len(page) >= pageRows, err
 	}, func(e agentbus.Event) int64 { return int64(e.Position) }, int64(after))
 }
