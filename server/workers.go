@@ -222,6 +222,8 @@ func (s *wiring) orphan(ctx context.Context, e *agentbus.Execution) (c conversat
 	case o.Halt != nil || sp.Deadline.IsZero():
 	case time.Now().Before(sp.Deadline):
 		o.Deadline = sp.Deadline
+	case e.Halt != nil && e.Halt.Kind == agentbus.HaltWaiting:
+		o.Halt = &agentbus.Halt{Kind: agentbus.HaltDeadline, Reason: "its time was up while it waited"}
 	default:
 		o.Halt = &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "its time was up before anybody took it up"}
 	}
