@@ -222,6 +222,8 @@ func (c *Conversation) planFaults() (faults []error) {
 		if names = p.Ask; p.Synthesizer != "" {
 			names = append(slices.Clip(names), p.Synthesizer)
 		}
+	case Relay:
+		faults, names = p.faults(), p.speakers()
 	case Moderator:
 		faults, names = p.faults(), append(slices.Clip(p.Others), p.Decides)
 	}
@@ -275,7 +277,7 @@ func (c *Conversation) digest() agentbus.Digest {
 		Participants                      []participant
 	}{c.Name, c.Version, c.HaltContains, fmt.Sprintf("%T", c.plan()), c.MaxTurns, nil}
 	switch p := c.plan().(type) {
-	case FanOut, Moderator:
+	case FanOut, Moderator, Relay:
 		def.Plan += fmt.Sprintf("%q", p)
 	case Alternate:
 		def.Plan += c.unusual(p[:])
