@@ -224,6 +224,8 @@ func (c *Conversation) planFaults() (faults []error) {
 		}
 	case nowhere:
 		return []error{errNowhere}
+	case Relay:
+		faults, names = p.faults(), p.speakers()
 	case Moderator:
 		faults, names = p.faults(), append(slices.Clip(p.Others), p.Decides)
 	}
@@ -309,7 +311,7 @@ func (c *Conversation) digest() agentbus.Digest {
 		Participants                      []participant
 	}{c.Name, c.Version, c.HaltContains, fmt.Sprintf("%T", c.plan()), c.MaxTurns, nil}
 	switch p := c.plan().(type) {
-	case FanOut, Moderator:
+	case FanOut, Moderator, Relay:
 		def.Plan += fmt.Sprintf("%q", p)
 	case Alternate:
 		def.Plan += c.unusual(p[:])

@@ -30,6 +30,7 @@ type driver struct {
 	sent      []script // what each participant has been sent
 	spent     agentbus.Micros
 	unwritten []agentbus.Event // go with the next write
+	refused   []agentbus.Event // mentions of the last turn that were not relayed
 	decided   map[int]decided  // by index: of what carried turns ask
 	asking    []*intent        // turns that ask, which go with the halt
 	asked     *agentbus.Error  // the first that the run waits for

@@ -186,7 +186,7 @@ func (d *driver) fanOut(step *Step) (*intent, *agentbus.Halt, error) {
 			b.who = d.index(b.turn.Speaker)
 			continue
 		}
-		now, err := d.intend(d.index(step.Together[b.at]), len(d.turns)+b.at)
+		now, err := d.intend(d.lineage, d.index(step.Together[b.at]), len(d.turns)+b.at, "")
 		if err != nil {
 			d.account.release(all)
 			return nil, nil, err

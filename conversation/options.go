@@ -69,6 +69,9 @@ type Options struct {
 	// none. A nested run is always charged to those of the run around it.
 	Budget *Budget
 
+	// refused tells, of a drive that is replayed, why a turn called nobody whom it
+	// mentioned before the turn of an index; nil otherwise.
+	refused func(id agentbus.TurnID, next int) error
 	// leaves tells, of a drive that is replayed, the turns that it left pending
 	// while others beside them ended; nil otherwise.
 	leaves func(agentbus.TurnID) bool

@@ -147,7 +147,7 @@ func (s *wiring) agent(name string) (agentbus.Backend, error) {
 func carried(b agentbus.Backend) agentbus.Backend {
 	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 		if mark, ok := gateway.InProcessOf(ctx); ok {
-			mark.Chain = c.Lineage.Chain
+			mark.Chain, mark.Inline = c.Lineage.Chain, c.Inline
 			ctx = gateway.WithInProcess(ctx, mark)
 		}
 		return b.Call(ctx, c)
@@ -159,7 +159,7 @@ func carried(b agentbus.Backend) agentbus.Backend {
 func told(b agentbus.Backend) agentbus.Backend {
 	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 		if mark, ok := gateway.InProcessOf(ctx); ok {
-			c.Lineage.Chain = mark.Chain // of this request alone: the dialect made c for it
+			c.Lineage.Chain, c.Inline = mark.Chain, mark.Inline // of this request alone: the dialect made c for it
 		}
 		return b.Call(ctx, c)
 	})
