@@ -31,7 +31,12 @@ type Ask struct {
 	Prompt  string          `json:"prompt,omitempty"`
 	Choices []string        `json:"choices,omitempty"` // of an approval; empty: accept, reject
 	Policy  json.RawMessage `json:"policy,omitempty"`  // the policy part, as it came: an object, or an array of them
-	Timeout time.Duration   `json:"timeout,omitempty"` // until it counts as denied; 0: the default of who parks it
+	// Issuer is the host of the agent that issued Policy, where it is known.
+	Issuer string `json:"issuer,omitempty"`
+	// X402 is what stood beside Policy in the words of x402, by its keys, as it
+	// came (C32).
+	X402    map[string]json.RawMessage `json:"x402,omitempty"`
+	Timeout time.Duration              `json:"timeout,omitempty"` // until it counts as denied; 0: the default of who parks it
 	// Resume is what the backend needs to go on, such as the task of a remote
 	// agent: opaque, given back in Resolution.Resume, never shown.
 	Resume json.RawMessage `json:"-"`
@@ -111,6 +116,16 @@ type Resolution struct {
 	By       string          `json:"by,omitempty"`   // the principal who decided
 	At       time.Time       `json:"at,omitzero"`
 	Resume   json.RawMessage `json:"-"` // of the Ask
+}
+
+// PolicyState returns the state of the policy part that r answers; "" when it
+// names none.
+func (r Resolution) PolicyState() string {
+	var part struct {
+		State string `json:"in_reply_to_state"`
+	}
+	_ = json.Unmarshal(r.Policy, &part) // no object names none
+	return part.State
 }
 
 // An Interrupt is an Ask that a run is parked on: durable, shown at the root of

@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -33,6 +34,7 @@ type talk struct {
 	message  string // id of the message
 	streamed bool   // the answer comes as a stream
 	policy   []byte // what a status asked for, as it came
+	x402     map[string]json.RawMessage
 	answer   answer
 }
 
