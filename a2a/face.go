@@ -137,7 +137,7 @@ func (userOf) Before(ctx context.Context, c *a2asrv.CallContext, _ *a2asrv.Reque
 
 // errLeaving ends the tasks of a face that is closed. They stay as they are
 // stored, and the next process goes on with them.
-var errLeaving = errors.New("the bus is shutting down")
+var errLeaving = &agentbus.Error{Code: agentbus.CodeDraining, Message: "the bus is shutting down"}
 
 // Drain takes no new tasks from now on, and waits until those that are executed
 // have ended, or ctx has.

@@ -60,6 +60,9 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 		t.Cue = true
 		return t, reach(t, a)
 	}
+	if a.Kind == config.KindConversation && s.cfg.Conversations[a.Conversation].Plan == config.PlanFanOut {
+		t.NoDetach = true // its branches end with its caller (C17)
+	}
 	b, err := s.local(name, a)
 	if err != nil {
 		return nil, err

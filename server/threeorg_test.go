@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
@@ -59,7 +60,10 @@ func (s *sibling) Execute(ctx context.Context, e *a2asrv.ExecutorContext) iter.S
 		if e.StoredTask == nil && !yield(sdk.NewSubmittedTask(e, e.Message), nil) || !yield(sdk.NewStatusUpdateEvent(e, sdk.TaskStateWorking, nil), nil) {
 			return
 		}
-		if s.hangs {
+		s.mu.Lock()
+		hangs := s.hangs
+		s.mu.Unlock()
+		if hangs {
 			<-ctx.Done()
 			return
 		}
@@ -332,4 +336,106 @@ func TestTwoSiblingsAsk(t *testing.T) {
 	if a, b := w.siblings[0].executed, w.siblings[1].executed; a != 2 || b != 2 {
 		t.Errorf("executed %d and %d times", a, b)
 	}
+}
+
+// hang starts a fan-out in which c2 works on and on, and returns what ends the
+// wait of the one who asks, once c1 has answered.
+func (w *three) hang(t *testing.T, ask func(context.Context)) (leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	asking.Go(func() { ask(ctx) })
+	soon(t, "both siblings at work", func() bool {
+		for _, s := range w.siblings {
+			s.mu.Lock()
+			n := s.executed
+			s.mu.Unlock()
+			if n == 0 {
+				return false
+			}
+		}
+		calls, err := w.b.Store().Calls(t.Context(), "run_x")
+		return err == nil && slices.ContainsFunc(calls, func(c agentbus.CallRecord) bool { return c.Agent == "c1" && c.State == agentbus.CallSettled })
+	})
+	return func() { cancel(); asking.Wait() }
+}
+
+// cancelled waits until c2 was told that nobody waits for it, and reports what the
+// ledger of B has of it: it is no longer executed, and nothing settles after.
+func (w *three) cancelled(t *testing.T) {
+	t.Helper()
+	c2 := w.siblings[1]
+	soon(t, "the cancel of c2's task", func() bool { c2.mu.Lock(); defer c2.mu.Unlock(); return c2.cancelled == 1 })
+	states := func() (all []agentbus.CallState) {
+		calls, err := w.b.Store().Calls(t.Context(), "run_x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range calls {
+			if c.Agent == "c2" {
+				all = append(all, c.State)
+			}
+		}
+		return all
+	}
+	soon(t, "the end of c2's call", func() bool { return !slices.Contains(states(), agentbus.CallExecuting) })
+	if got := states(); len(got) != 1 || got[0] != agentbus.CallVoided && got[0] != agentbus.CallSettled {
+		t.Errorf("c2's call is %v", got)
+	}
+}
+
+// C17, X27: a caller that leaves in the middle of a fan-out ends it: the tasks of
+// its branches are cancelled, and their calls are over. Whoever sends the same
+// turn again has the finished branch kept and the other asked anew.
+func TestX27ACallerLeavesAFanOut(t *testing.T) {
+	t.Parallel()
+	w := newThree(t, &sibling{name: "c1"}, &sibling{name: "c2", hangs: true})
+	ask := func(ctx context.Context) (status int, body string) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.at.URL+"/v1/chat/completions", strings.NewReader(`{"model":"desk","messages":[{"role":"user","content":"compare"}]}`))
+		if err != nil {
+			t.Error(err)
+			return 0, ""
+		}
+		r.Header.Set("Authorization", "Bearer user-secret")
+		r.Header.Set("X-Tangle-RunId", "run_x")
+		r.Header.Set("X-Tangle-TurnId", "run_x.t0.desk")
+		resp, err := w.at.Client().Do(r)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer func() { _ = resp.Body.Close() }()
+		raw, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(raw)
+	}
+	leave := w.hang(t, func(ctx context.Context) { ask(ctx) })
+	leave()
+	w.cancelled(t)
+	c1, c2 := w.siblings[0], w.siblings[1]
+	c2.mu.Lock()
+	c2.hangs = false
+	c2.mu.Unlock()
+	soon(t, "the same turn again", func() bool {
+		status, body := ask(t.Context())
+		if status != http.StatusOK {
+			t.Log(status, body)
+		}
+		return status == http.StatusOK && strings.Contains(body, "work of c1") && strings.Contains(body, "work of c2")
+	})
+	if c1.executed != 1 || c2.executed != 2 {
+		t.Errorf("executed %d and %d times", c1.executed, c2.executed)
+	}
+}
+
+// C17, R16: the deadline of a run does the same.
+func TestX27TheDeadlineOfAFanOut(t *testing.T) {
+	t.Parallel()
+	w := newThree(t, &sibling{name: "c1"}, &sibling{name: "c2", hangs: true})
+	leave := w.hang(t, func(context.Context) {
+		got := converse(t, w.b, server.Start{Conversation: "desk", Seed: "compare", Run: "run_x", Timeout: 2 * time.Second, Authorization: agentbus.NewCredential("Bearer user-secret")})
+		if got.Halt.Kind != agentbus.HaltDeadline {
+			t.Errorf("halted with %+v", got.Halt)
+		}
+	})
+	defer leave()
+	w.cancelled(t)
 }
