@@ -48,22 +48,34 @@ type Ask struct {
 	Remote InterruptID `json:"remote,omitempty"`
 }
 
-// MarshalJSON writes what may be shown of a: not Resume, and not the state of a
-// policy part, which whoever knows it could answer with. A store keeps both
-// apart from the rest.
+// MarshalJSON writes what may be shown of a: not Resume, not the state of a
+// policy part, which whoever knows it could answer with, and no URL of one but
+// as [ShownURL] says. A store keeps Resume and the part apart from the rest.
 func (a Ask) MarshalJSON() ([]byte, error) {
 	type shown Ask
-	a.Policy = withoutState(a.Policy)
+	a.Policy = shownPart(a.Policy, a.Issuer)
 	return json.Marshal(shown(a))
 }
 
-// withoutState returns a policy part as it may be shown; nil for what is no JSON.
-func withoutState(raw json.RawMessage) json.RawMessage {
+// shownPart returns a policy part of an issuer, or several, as it may be shown;
+// nil for what is no JSON.
+func shownPart(raw json.RawMessage, issuer string) json.RawMessage {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	if d.Decode(&v) != nil {
 		return nil
+	}
+	parts, several := v.([]any)
+	if !several {
+		parts = []any{v}
+	}
+	for _, one := range parts {
+		if part, ok := one.(map[string]any); ok {
+			if text, _ := part["url"].(string); ShownURL(text, issuer) == "" {
+				delete(part, "url")
+			}
+		}
 	}
 	out, _ := json.Marshal(hideState(v)) // it came from JSON
 	return out
