@@ -106,7 +106,7 @@ func (s *wiring) local(name string, a config.Agent) (agentbus.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared), Secret: s.store.InstallKey()})
+	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared), States: s.store, Payer: payerOf})
 }
 
 func headers(configured map[string]agentbus.Credential) http.Header {
