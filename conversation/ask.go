@@ -172,6 +172,9 @@ func tooLarge(failure error) error {
 	for _, c := range a.Choices {
 		size += len(c)
 	}
+	for name, v := range a.X402 {
+		size += len(name) + len(v)
+	}
 	if size <= maxAsk {
 		return nil
 	}

@@ -28,19 +28,30 @@ func (s *Server) buildFace() (err error) {
 			c, why, err := s.now().opened(ctx, sealed, agentbus.ExecutionID(task), payer)
 			return c, err == nil && why == "", err
 		},
-		Decide: s.decide,
+		Decide: s.decide, Interrupt: s.store.Interrupt,
 	})
 	return err
 }
 
 // decide resolves an interrupt for whoever answered the task that shows it, unless
-// somebody else was faster (R22).
-func (s *Server) decide(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) error {
-	_, err := s.Resolve(ctx, id, r)
-	if agentbus.CodeOf(err) == agentbus.CodeRunConflict {
-		return nil
+// somebody else was faster (R22), or the answer is to another policy part (C31).
+func (s *Server) decide(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) (done bool, err error) {
+	i, found, err := s.store.Interrupt(ctx, id)
+	if err != nil || !found {
+		return false, err
 	}
-	return err
+	state := r.PolicyState()
+	if state != "" && state != i.Ask.PolicyState() || state == "" && !i.Open() {
+		return false, nil
+	}
+	if r.Decision == agentbus.DecisionExpired { // who asked decides for how long it waits
+		r.Decision = agentbus.DecisionDenied
+	}
+	_, err = s.Resolve(ctx, id, r)
+	if agentbus.CodeOf(err) == agentbus.CodeRunConflict {
+		return true, nil
+	}
+	return err == nil, err
 }
 
 // served returns an agent as the face serves it: behind this bus's own gateway.
