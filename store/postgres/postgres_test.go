@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/pgtest"
 	"github.com/agentbus/agentbus/store/postgres"
 	"github.com/agentbus/agentbus/store/storetest"
@@ -27,7 +26,7 @@ func TestMain(m *testing.M) {
 // opened opens the store in the database at url.
 func opened(tb testing.TB, url string) *postgres.Store {
 	tb.Helper()
-	s, err := postgres.Open(context.Background(), postgres.Config{URL: agentbus.NewCredential(url)})
+	s, err := postgres.Open(context.Background(), postgres.Config{URL: url})
 	if err != nil {
 		tb.Fatal(err)
 	}
