@@ -19,7 +19,7 @@ var extensions = []string{a2a.ExtensionPolicy, a2a.ExtensionIdentity}
 // A2A. It outlasts configurations: a task ends with the agents it began with.
 func (s *Server) buildFace() (err error) {
 	s.face, err = a2a.NewFace(a2a.FaceConfig{
-		Tasks: s.store, Owner: s.owner, Alive: alive, Logger: s.log, Extensions: extensions,
+		Tasks: s.store, Owner: s.owner, Alive: s.alive, Logger: s.log, Extensions: extensions,
 		Agent: func(name string) (a2a.Served, bool) { return s.now().served(name) },
 		Seal: func(task string, c agentbus.Credential) ([]byte, error) {
 			return s.now().seal(agentbus.ExecutionID(task), c)

@@ -119,7 +119,7 @@ func (w *workers) take(until, ctx context.Context) (found int, err error) {
 	if room == 0 {
 		return 0, nil
 	}
-	orphans, err := w.store.Orphans(until, room, alive, func(id agentbus.ExecutionID) bool { return w.skips(agentbus.RunID(id)) })
+	orphans, err := w.store.Orphans(until, room, w.alive, func(id agentbus.ExecutionID) bool { return w.skips(agentbus.RunID(id)) })
 	for i := range orphans {
 		e := &orphans[i]
 		if !w.driven.begin(e.Run) {

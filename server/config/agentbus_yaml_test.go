@@ -47,7 +47,7 @@ func TestExampleLoadsWithEverythingUncommented(t *testing.T) {
 	cert, key := certificate(t)
 	src := config.Source{
 		Env: env(map[string]string{
-			"STS_TOKEN": "t",
+			"STS_TOKEN": "t", "STORE_PASSWORD": "p",
 			"USER_KEY":  "a", "SANDBOX_A_KEY": "b", "OPS_KEY": "c", "RESEARCHER_KEY": "d", "INTERN_KEY": "e", "INTROSPECTION_SECRET": "f", "ADMIN_TOKEN": "g",
 		}),
 		ReadFile: files(map[string]string{
@@ -66,7 +66,7 @@ func TestExampleLoadsWithEverythingUncommented(t *testing.T) {
 		t.Errorf("%d keys, %d agents, %d conversations:\n%s", len(c.Keys), len(c.Agents), len(c.Conversations), text)
 	}
 	for _, s := range c.Settings() {
-		if s.Origin == "default" && !strings.Contains(s.Key, "agents.") && !strings.Contains(s.Key, "conversations.") && !strings.HasPrefix(s.Key, "keys") && !strings.HasPrefix(s.Key, "budgets") && !strings.HasPrefix(s.Key, "auth.") && s.Key != "sealing.key_env" && s.Key != "trust.key_env" && s.Key != "trust.sts.token_file" && s.Key != "admin.token_file" {
+		if s.Origin == "default" && !strings.Contains(s.Key, "agents.") && !strings.Contains(s.Key, "conversations.") && !strings.HasPrefix(s.Key, "keys") && !strings.HasPrefix(s.Key, "budgets") && !strings.HasPrefix(s.Key, "auth.") && s.Key != "sealing.key_env" && s.Key != "trust.key_env" && s.Key != "trust.sts.token_file" && s.Key != "admin.token_file" && s.Key != "store.password_file" {
 			t.Errorf("the example does not show %s", s.Key)
 		}
 	}
