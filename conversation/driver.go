@@ -19,6 +19,7 @@ type driver struct {
 	plan         Plan
 	options      Options
 	enclosing    *enclosing
+	until        time.Time // when its time is up, or that of a run around it; zero: never
 
 	execution agentbus.Execution
 	lineage   agentbus.Lineage // that its calls are made from
@@ -64,6 +65,7 @@ func newDriver(ctx context.Context, c Conversation, o Options) (*driver, error) 
 	if d.options, err = o.resolve(d.enclosing); err != nil {
 		return nil, err
 	}
+	d.until = d.enclosing.ends(&d.options)
 	if err := o.Lineage.CheckDepth(d.options.MaxDepth); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"net/http"
 	"strconv"
 	"time"
@@ -199,11 +200,19 @@ func (x *exchange) key(idempotencyKey string) (key agentbus.Digest, mint string)
 		}
 		return k.Hash("idempotency-key", idempotencyKey), mint
 	case x.minted && x.lineage.Turn == "":
-		return k.Hash("minted", x.requestID), x.target.Name
+		return x.inOrder(k.Hash("minted", x.requestID)), x.target.Name
 	case x.minted:
-		return k.Hash("minted", x.requestID), ""
+		return x.inOrder(k.Hash("minted", x.requestID)), ""
 	}
 	return k.Hash(), ""
+}
+
+// inOrder returns d as a key that nobody computes again, with the time in front:
+// those of one moment stand side by side in the store, which writes fewer pages
+// for them.
+func (x *exchange) inOrder(d agentbus.Digest) agentbus.Digest {
+	binary.BigEndian.PutUint64(d[:8], uint64(x.began.UnixMicro())) //nolint:gosec // no clock is before 1970
+	return d
 }
 
 func (x *exchange) turnKey() agentbus.TurnKey {

@@ -81,8 +81,8 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 	x.deadline = deadline
 	stop := context.AfterFunc(r.Context(), func() { // ends with ctx at the latest, which release ends
 		if x.inProcess != nil || x.target.NoDetach { // a driver of this bus aborts what it began, and waits for it
-			g.endStopped(x, cancel) // which may be why it left
-			cancel(fmt.Errorf("%w: %w", errCallerLeft, context.Cause(r.Context()))) // an agent in this process may want to know
+			g.endStopped(x, cancel)                                                 // which may be why it left
+			cancel(fmt.Errorf("%w: %w", errCallerLeft, context.Cause(r.Context()))) //nolint:contextcheck // an agent in this process may want to know why
 			return
 		}
 		select {
