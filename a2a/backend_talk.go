@@ -98,7 +98,9 @@ func (t *talk) begun(ctx context.Context) (done bool, err error) {
 // fan-out that was aborted, and its message, or its turn, would be answered with
 // that (C17). What it is called now follows from the task, so that it is the same
 // on every retry.
-func (t *talk) anew() { t.rename(messageID(&t.call.Lineage, t.backend.config.Name, "after", t.session.Task)) }
+func (t *talk) anew() {
+	t.rename(messageID(&t.call.Lineage, t.backend.config.Name, "after", t.session.Task))
+}
 
 func (t *talk) rename(message string) {
 	t.first, t.message = cmp.Or(t.first, t.message), message
