@@ -223,6 +223,10 @@ func (h *Host) Drive(ctx context.Context, id agentbus.ExecutionID) error {
 	}
 }
 
+// ErrAlone says that a run is nothing for this host: its workflow is not one of
+// its own.
+var ErrAlone = errors.New("left alone")
+
 // drive claims the run and drives it under its lease.
 func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
 	e, found, err := h.cfg.Store.Execution(ctx, id)
@@ -235,7 +239,7 @@ func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
 	}
 	w := h.cfg.workflow(s.Workflow)
 	if w == nil || w.definition() != e.Definition {
-		return fmt.Errorf("run %s was begun with another definition of workflow %q", id, s.Workflow)
+		return fmt.Errorf("%w: run %s was begun with another definition of workflow %q", ErrAlone, id, s.Workflow)
 	}
 	if e, err = h.cfg.Store.Open(ctx, e, agentbus.Claim{Owner: h.cfg.Owner, TTL: h.cfg.Lease}); err != nil || e.State == agentbus.RunDone {
 		return err

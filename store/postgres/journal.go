@@ -192,6 +192,9 @@ func (d *desk) append(events []agentbus.Event) {
 // place gives an event its position.
 func (d *desk) place(e agentbus.Event) {
 	e.Position = agentbus.Position(d.next)
+	if e.CauseBack > 0 {
+		e.Cause = agentbus.EventIDOf(d.ID, e.Position-agentbus.Position(e.CauseBack))
+	}
 	d.next++
 	d.events = append(d.events, e)
 }
