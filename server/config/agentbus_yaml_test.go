@@ -48,7 +48,7 @@ func TestExampleLoadsWithEverythingUncommented(t *testing.T) {
 	src := config.Source{
 		Env: env(map[string]string{
 			"STS_TOKEN": "t", "STORE_PASSWORD": "p",
-			"USER_KEY":  "a", "SANDBOX_A_KEY": "b", "OPS_KEY": "c", "RESEARCHER_KEY": "d", "INTERN_KEY": "e", "INTROSPECTION_SECRET": "f", "ADMIN_TOKEN": "g",
+			"USER_KEY": "a", "SANDBOX_A_KEY": "b", "OPS_KEY": "c", "RESEARCHER_KEY": "d", "INTERN_KEY": "e", "INTROSPECTION_SECRET": "f", "ADMIN_TOKEN": "g",
 		}),
 		ReadFile: files(map[string]string{
 			"/etc/agentbus/install.key": strings.Repeat("x", 32), "/etc/agentbus/sealing.key": strings.Repeat("y", 32), "/etc/agentbus/signing.key": strings.Repeat("z", 32), "/etc/agentbus/tls.crt": cert, "/etc/agentbus/tls.key": key, "/etc/agentbus/clients.crt": cert,
