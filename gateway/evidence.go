@@ -27,7 +27,7 @@ type Rebinder interface {
 // and its signed hop end here: they are for this bus, and no part of what is
 // asked, stored, logged or forwarded (C20).
 func (e *envelope) readMention(body []byte) []byte {
-	if e.fault != nil {
+	if e.fault != nil || !e.call.HasMetadata {
 		return body
 	}
 	if e.mention, e.fault = a2a.ReadMention(&e.call, body); e.fault != nil {

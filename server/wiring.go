@@ -1,7 +1,10 @@
 package server
 
 import (
+	"sync"
+
 	"github.com/agentbus/agentbus/a2a"
+	"github.com/agentbus/agentbus/eventlog"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/policy"
@@ -24,6 +27,9 @@ type wiring struct {
 	found    *a2a.Directory
 	programs map[string]*program // agents that are programs, by name
 	breakers map[guarded]*policy.Breaker
+
+	redactOnce sync.Once
+	redact     *eventlog.Redactor
 }
 
 // now returns the wiring in force.

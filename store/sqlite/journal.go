@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -27,7 +28,9 @@ func (s *Store) Begin(ctx context.Context, turns []agentbus.Turn, events ...agen
 		return nil, refusal(agentbus.CodeInvalidRequest, "no turn was given that could be begun")
 	}
 	turns, events = slices.Clone(turns), slices.Clone(events) // the committer may read them still when ctx has ended
-	return write(ctx, s, "begin turns", func(c *conn) ([]agentbus.Turn, error) { return begin(c, turns, events) })
+	begun, err := write(ctx, s, "begin turns", func(c *conn) ([]agentbus.Turn, error) { return begin(c, turns, events) })
+	s.rang(turns[0].Execution, events, err)
+	return begun, err
 }
 
 // maxIndex is the highest index of a turn: 28 bits, see the first migration.
@@ -45,9 +48,9 @@ type desk struct {
 // (R17).
 func takeDesk(c *conn, id agentbus.ExecutionID, epoch uint64) (desk, error) {
 	r, holds, err := c.first(`SELECT number << 28,
-			coalesce((SELECT max(id) + 1 FROM events WHERE id BETWEEN number << 28 AND (number << 28) + 0xfffffff), number << 28),
+			coalesce((SELECT b.id + b.n FROM event_batches b WHERE b.id BETWEEN number << 28 AND (number << 28) + 0xfffffff ORDER BY b.id DESC LIMIT 1), number << 28),
 			EXISTS (SELECT 1 FROM turns WHERE odd = 1 AND id >> 28 = number),
-			EXISTS (SELECT 1 FROM held_events WHERE number = executions.number)
+			EXISTS (SELECT 1 FROM held_batches WHERE number = executions.number)
 		FROM executions WHERE id = ?1 AND epoch = ?2`, string(id), signed(epoch))
 	if err == nil && !holds {
 		err = errLeaseLost
@@ -151,6 +154,7 @@ func (s *Store) Finish(ctx context.Context, done agentbus.Turn, next *agentbus.T
 	}
 	f.events = append(f.events, events...)
 	_, err = write(ctx, s, "finish a turn", f.run)
+	s.rang(done.Execution, events, err)
 	return err
 }
 
@@ -197,6 +201,9 @@ func (f *finish) write(c *conn, d *desk) error {
 	if err == nil {
 		err = withdraw(c, t.Withdraw, t.Ended)
 	}
+	if err == nil {
+		err = answered(c, t)
+	}
 	if err != nil || f.next == nil {
 		return err
 	}
@@ -235,25 +242,28 @@ const pastPlace = `BETWEEN (SELECT (number << 28) + ?2 + 1 FROM executions WHERE
 // Turns yields the turns of an execution by index. It sees every turn that was
 // acknowledged before it started. It ends with its first error.
 func (s *Store) Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error] {
-	return pages(func(after int64) ([]agentbus.Turn, error) {
-		var page []agentbus.Turn
+	return pages(func(after int64) (page []agentbus.Turn, more bool, err error) {
 		size := 0
-		err := s.each(ctx, "read the turns of an execution", func(r *row) bool {
+		err = s.each(ctx, "read the turns of an execution", func(r *row) bool {
 			page = append(page, readTurn(r, id))
 			size += len(page[len(page)-1].Reply.Text)
 			return size < pageBytes
-		}, "SELECT "+turnColumns+" FROM turns WHERE id "+pastPlace+" ORDER BY id LIMIT ?3", string(id), after, pageRows)
-		return page, err
+		}, "SELECT "+turnColumns+" FROM turns WHERE id "+pastPlace+onePage, string(id), after)
+		return page, size >= pageBytes || len(page) == pageRows, err
 	}, func(t agentbus.Turn) int64 { return int64(t.Index) }, -1)
 }
 
-// pages yields what read returns page by page, until a page is empty. Each read
+// onePage limits a page to pageRows. The number is in the text, since SQLite plans
+// a statement whose limit is a parameter anew at each run.
+var onePage = " ORDER BY id LIMIT " + strconv.Itoa(pageRows)
+
+// pages yields what read returns page by page, until there are no more. Each read
 // is given the place of the last value yielded.
-func pages[T any](read func(after int64) ([]T, error), place func(T) int64, after int64) iter.Seq2[T, error] {
+func pages[T any](read func(after int64) (page []T, more bool, err error), place func(T) int64, after int64) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		after := after
 		for {
-			page, err := read(after)
+			page, more, err := read(after)
 			if err != nil {
 				var none T
 				yield(none, err)
@@ -265,7 +275,7 @@ func pages[T any](read func(after int64) ([]T, error), place func(T) int64, afte
 				}
 				after = place(v)
 			}
-			if len(page) == 0 {
+			if !more {
 				return
 			}
 		}

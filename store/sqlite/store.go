@@ -57,9 +57,11 @@ type Store struct {
 	mostInterrupts int64
 	scratch        string // directory to remove after Close; "" for a named store
 
+	asker   *asker
 	writer  *conn // the committer's own
 	queue   chan *task
 	notes   *notes
+	bells   bells
 	broken  breakage            // why nothing is written any more
 	swept   atomic.Int64        // the last call that Sweep looked at
 	entries sync.RWMutex        // held for reading while a task enters the queue, for writing to close it
@@ -151,6 +153,9 @@ func (s *Store) release() error {
 	var errs []error
 	if s.readers != nil {
 		errs = append(errs, s.readers.Close())
+	}
+	if s.asker != nil {
+		errs = append(errs, s.asker.close())
 	}
 	if s.writer != nil {
 		errs = append(errs, s.writer.close())
