@@ -41,10 +41,10 @@ type load struct {
 
 // one reserves and settles a call, again after an error, as a caller does.
 func (l *load) one(ctx context.Context, s *postgres.Store, r agentbus.Reservation) {
-	for try := 0; try < 40; try++ {
+	for range 40 {
 		got, err := s.Reserve(ctx, r)
 		if err != nil {
-			time.Sleep(10 * time.Millisecond) // the server is away
+			<-time.After(10 * time.Millisecond) // the server is away
 			continue
 		}
 		if got.Outcome == agentbus.OutcomeSettled {
@@ -118,7 +118,7 @@ func TestServerRestarts(t *testing.T) { // I1, I2
 	}()
 	for _, after := range []int64{20, 100} {
 		for l.settled.Load() < after {
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
 		server.Stop()
 		server.Start(t)
@@ -172,8 +172,14 @@ func (w *wire) accept() {
 		w.mu.Lock()
 		w.all[from] = true
 		w.mu.Unlock()
-		w.wg.Go(func() { w.pass(from, to); _ = to.(*net.UnixConn).CloseWrite() })
+		w.wg.Go(func() { w.pass(from, to); closeWrite(to) })
 		w.wg.Go(func() { w.pass(to, from); _ = from.Close(); _ = to.Close() })
+	}
+}
+
+func closeWrite(c net.Conn) {
+	if u, ok := c.(*net.UnixConn); ok {
+		_ = u.CloseWrite() // it may be closed
 	}
 }
 

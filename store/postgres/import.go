@@ -70,12 +70,13 @@ func (k *copying) empty() error {
 	r, _, err := k.c.first(`SELECT EXISTS (SELECT 1 FROM calls) OR EXISTS (SELECT 1 FROM executions) OR EXISTS (SELECT 1 FROM api_keys)
 			OR EXISTS (SELECT 1 FROM interrupts) OR EXISTS (SELECT 1 FROM a2a_tasks) OR EXISTS (SELECT 1 FROM stopped_runs),
 		EXISTS (SELECT 1 FROM owners WHERE expires > ` + nowMicros + ")")
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case r.bool():
+	}
+	switch filled, used := r.bool(), r.bool(); {
+	case filled:
 		return refusal(agentbus.CodeInvalidRequest, "the database is not empty; name an empty one")
-	case r.bool():
+	case used:
 		return refusal(agentbus.CodeInvalidRequest, "a bus uses the database; stop it first")
 	}
 	_, err = k.c.exec("DELETE FROM meta WHERE name = 'install_key'") // that of the source takes its place

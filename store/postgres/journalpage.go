@@ -57,6 +57,7 @@ type journalPage struct {
 	waiting   int64 // interrupts; known where some may be raised
 	raises    []raise
 	withdrawn []withdrawal
+	answered  []agentbus.Turn
 }
 
 func newJournalPage() *journalPage {
@@ -243,8 +244,14 @@ func (p *journalPage) queueInterrupts(b *pgx.Batch) {
 	}
 	raised.queue(b)
 	for _, w := range p.withdrawn {
-		b.Queue("UPDATE interrupts SET decision = $2, decided = $3 WHERE id = $1 AND decision = ''",
+		b.Queue("UPDATE interrupts SET decision = $2, decided = $3, policy = NULL, resume = NULL WHERE id = $1 AND decision = ''",
 			storable(string(w.id)), string(agentbus.DecisionWithdrawn), micros(w.at))
+	}
+	for i := range p.answered {
+		t := &p.answered[i]
+		b.Queue(`UPDATE interrupts SET policy = NULL, resume = NULL, resolution = NULL
+			WHERE run = $1 AND execution = $2 AND turn = $3 AND decision = 'granted' AND coalesce(policy, resume, resolution) IS NOT NULL`,
+			storable(string(t.Run)), storable(string(t.Execution)), storable(string(t.ID)))
 	}
 }
 

@@ -38,10 +38,10 @@ func beChild(url string) int {
 					err = s.Settle(context.Background(), answer(got.Call))
 				}
 				if err != nil {
-					fmt.Fprintln(os.Stdout, "failed", agentbus.CodeOf(err))
+					_, _ = fmt.Fprintln(os.Stdout, "failed", agentbus.CodeOf(err))
 					continue
 				}
-				fmt.Fprintln(os.Stdout, "settled", run, n)
+				_, _ = fmt.Fprintln(os.Stdout, "settled", run, n)
 			}
 		}()
 	}
@@ -51,7 +51,7 @@ func beChild(url string) int {
 // child starts the process and passes on what it prints.
 func child(t *testing.T, url string) (cmd *exec.Cmd, lines chan string) {
 	t.Helper()
-	cmd = exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this test
+	cmd = exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childURL+"="+url)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

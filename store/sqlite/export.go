@@ -3,8 +3,11 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/agentbus/agentbus"
 )
 
 // exported is what a store of another kind takes over, a table at a time, as it
@@ -27,8 +30,6 @@ var exported = []struct{ table, query string }{
 		iif(expires IS NULL, NULL, 0) AS expires, began, ended FROM executions ORDER BY number`},
 	{"turns", `SELECT id >> 28 AS number, id & 0xfffffff AS idx, turn, odd, payer, agent, run, path, parent, speaker, digest, epoch, state, cost, attempts,
 		error, began, ended, reply FROM turns ORDER BY id`},
-	{"events", "SELECT id >> 28 AS number, id & 0xfffffff AS position, at, type, run, turn, cause, data FROM events ORDER BY id"},
-	{"held_events", "SELECT number, hold, arrival, at, type, run, turn, cause, data FROM held_events"},
 	{"sealed_credentials", "SELECT execution, sealed FROM sealed_credentials"},
 	{"api_keys", "SELECT hash, handle, principal, role, inter_agent, created, revoked, grants FROM api_keys ORDER BY rowid"},
 	{"interrupts", `SELECT number, id, run, execution, root, turn, payer, path, ask, policy, resume, raised, expires, decision, text, resolution,
@@ -36,6 +37,7 @@ var exported = []struct{ table, query string }{
 	{"remote_tasks", "SELECT agent, id, upstream, payer, context, seen FROM remote_tasks"},
 	{"a2a_tasks", "SELECT id, agent, principal, payer, context, state, version, owner, created, updated, shown, work, sealed FROM a2a_tasks"},
 	{"a2a_messages", "SELECT principal, agent, message, digest, task, at FROM a2a_messages"},
+	{"run_keys", "SELECT payer, key, digest, run, expires FROM run_keys"},
 	{"a2a_sessions", "SELECT key, state, at FROM a2a_sessions"},
 	{"used_proofs", "SELECT digest, expires FROM used_proofs"},
 	{"hop_tokens", "SELECT id, run, request, sent, token, at FROM hop_tokens ORDER BY id"},
@@ -63,8 +65,56 @@ func (s *Store) Export(ctx context.Context, row func(table string, columns []str
 			return fmt.Errorf("copy %s: %w", e.table, err)
 		}
 	}
-	return nil
+	return errors.Join(exportEvents(ctx, c, row), exportHeld(ctx, c, row))
 }
+
+// exportEvents exports what stands in batches, an event at a time.
+func exportEvents(ctx context.Context, c *sql.Conn, row func(table string, columns []string, values []any) error) error {
+	columns := []string{"number", "position", "at", "type", "run", "turn", "cause", "data", "node"}
+	return export(ctx, c, "events", `SELECT e.number, e.id, b.id & 0xfffffff, b.packed, b.events FROM event_batches b JOIN executions e ON e.number = b.id >> 28
+		ORDER BY b.id`, func(table string, _ []string, values []any) error {
+		r := newRow(values[1:])
+		for _, e := range readEvents(r, agentbus.ExecutionID(r.text())) {
+			err := row(table, columns, []any{values[0], int64(e.Position), micros(e.At), e.Type, string(e.Run), string(e.Turn), string(e.Cause), blob(e.Data), e.Node})
+			if err != nil {
+				return err
+			}
+		}
+		return r.err
+	})
+}
+
+// exportHeld exports the events that wait for their position. Their place among
+// those of their batch becomes a part of their arrival.
+func exportHeld(ctx context.Context, c *sql.Conn, row func(table string, columns []string, values []any) error) error {
+	columns := []string{"number", "hold", "arrival", "at", "type", "run", "turn", "cause", "data", "node", "back"}
+	return export(ctx, c, "held_events", "SELECT number, hold, arrival, packed, events FROM held_batches ORDER BY number, arrival",
+		func(table string, _ []string, values []any) error {
+			r := newRow(values[2:])
+			arrival := r.int64()
+			var list []storedEvent
+			if err := json.Unmarshal(unpackEvents(r), &list); err != nil {
+				return err
+			}
+			for i := range list {
+				s := &list[i]
+				var at, data any
+				if s.At != 0 {
+					at = s.At
+				}
+				if s.Data != nil {
+					data = []byte(*s.Data)
+				}
+				err := row(table, columns, []any{values[0], values[1], arrival<<20 + int64(i), at, s.Type, string(s.Run), string(s.Turn), string(s.Cause), data, s.Node, int64(s.Back)})
+				if err != nil {
+					return err
+				}
+			}
+			return r.err
+		})
+}
+
+func newRow(values []any) *row { return &row{values: values} }
 
 func export(ctx context.Context, c *sql.Conn, table, query string, row func(table string, columns []string, values []any) error) error {
 	rows, err := c.QueryContext(ctx, query)
