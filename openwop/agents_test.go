@@ -1,7 +1,9 @@
+//nolint:errcheck // a document without the member that is looked at fails its test
 package openwop_test
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -368,9 +370,7 @@ func TestToolHook(t *testing.T) {
 	b := newBus(t)
 	hook := func(more object) (int, object, http.Header) {
 		body := object{"principal": "p", "toolName": "openwop:echo", "args": object{"b": 1, "a": "x"}}
-		for k, v := range more {
-			body[k] = v
-		}
+		maps.Copy(body, more)
 		return b.do(http.MethodPost, "/v1/host/sample/toolhooks/invoke", body)
 	}
 	status, out, _ := hook(nil)

@@ -1,3 +1,4 @@
+//nolint:errcheck // a document without the member that is looked at fails its test
 package openwop_test
 
 import (
@@ -7,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -141,9 +143,7 @@ func (b *bus) start(workflow string, more ...object) string {
 	b.Helper()
 	body := object{"workflowId": workflow}
 	for _, m := range more {
-		for k, v := range m {
-			body[k] = v
-		}
+		maps.Copy(body, m)
 	}
 	status, out, _ := b.do(http.MethodPost, "/v1/runs", body)
 	if status != http.StatusCreated {
@@ -167,7 +167,7 @@ func (b *bus) settle(run string) object {
 			done()
 			b.Fatalf("run %s does not settle: %v", run, snap)
 		}
-		time.Sleep(2 * time.Millisecond) // the snapshot is asked for as clients do
+		<-time.After(2 * time.Millisecond) // the snapshot is asked for as clients do
 	}
 }
 
@@ -259,7 +259,7 @@ func (s *schemas) check(t *testing.T, schema string, v any) {
 	if s.c == nil {
 		return
 	}
-	compiled, err := s.compile(s.c, base + schema)
+	compiled, err := s.compile(s.c, base+schema)
 	if err != nil {
 		t.Fatalf("%s: %v", schema, err)
 	}
@@ -377,7 +377,7 @@ func (s *schemas) payload(t *testing.T, kind string, e object) {
 	if s.c == nil {
 		return
 	}
-	compiled, err := s.compile(s.c, base + "run-event-payloads.schema.json#/$defs/" + camel(kind))
+	compiled, err := s.compile(s.c, base+"run-event-payloads.schema.json#/$defs/"+camel(kind))
 	if err != nil {
 		if !strings.HasPrefix(kind, "agentbus.") {
 			t.Errorf("%s has no schema", kind)

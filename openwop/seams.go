@@ -54,7 +54,7 @@ func (h *Host) liveInvoke(w http.ResponseWriter, r *http.Request, p agentbus.Pri
 	if err := h.begin(r.Context(), id, s, agentbus.Payer(p.ID)); err != nil {
 		return err
 	}
-	ctx, cancel := h.while(r)
+	ctx, cancel := h.while(r) //nolint:contextcheck // it is the request's
 	defer cancel()
 	out := map[string]any{"runId": id}
 	for e, err := range h.follow(ctx, id) {
