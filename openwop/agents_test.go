@@ -28,8 +28,13 @@ func TestAgentReasoning(t *testing.T) {
 	}
 	called, returned := first(events, "agent.toolCalled"), first(events, "agent.toolReturned")
 	for _, same := range [][2]any{
-		{called["toolId"], called["toolName"]}, {called["arguments"], called["inputs"]}, {returned["toolId"], returned["toolName"]},
-		{returned["result"], returned["outcome"]}, {called["callId"], returned["callId"]}, {called["inputs"], object{"x": 1.0}}, {returned["outcome"], object{"x": 1.0}},
+		{called["toolId"], called["toolName"]},
+		{called["arguments"], called["inputs"]},
+		{returned["toolId"], returned["toolName"]},
+		{returned["result"], returned["outcome"]},
+		{called["callId"], returned["callId"]},
+		{called["inputs"], object{"x": 1.0}},
+		{returned["outcome"], object{"x": 1.0}},
 	} {
 		if diff := cmp.Diff(same[0], same[1]); diff != "" {
 			t.Error(diff)

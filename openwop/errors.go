@@ -64,7 +64,7 @@ func writeError(w http.ResponseWriter, err error) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(r.status)
-	_, _ = w.Write(body) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
+	_, _ = w.Write(body)
 }
 
 // answer writes v.

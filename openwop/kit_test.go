@@ -280,7 +280,7 @@ var closed = map[string]string{
 func (s *schemas) events(t *testing.T, events []object) {
 	t.Helper()
 	seen := map[any]bool{}
-	var calls = map[any]object{}
+	calls := map[any]object{}
 	for i, e := range events {
 		s.check(t, "run-event.schema.json", any(e))
 		kind := e["type"].(string)

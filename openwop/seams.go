@@ -54,10 +54,10 @@ func (h *Host) liveInvoke(w http.ResponseWriter, r *http.Request, p agentbus.Pri
 	if err := h.begin(r.Context(), id, s, agentbus.Payer(p.ID)); err != nil {
 		return err
 	}
-	ctx, cancel := h.while(r) //nolint:contextcheck // it is the request's
+	ctx, cancel := h.while(r)
 	defer cancel()
 	out := map[string]any{"runId": id}
-	for e, err := range h.follow(ctx, id) {
+	for e, err := range h.follow(ctx, id) { //nolint:contextcheck // it is the request's, until the host closes
 		if err != nil {
 			return err
 		}
