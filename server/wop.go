@@ -17,7 +17,7 @@ type runStore struct{ Store }
 
 // Open claims the lease of a run.
 func (r runStore) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
-	return takeover{r.Store}.Open(ctx, e, claim)
+	return takeover(r).Open(ctx, e, claim)
 }
 
 // buildHost makes the host of the event wire. It stands on the public listener,
