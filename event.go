@@ -52,6 +52,9 @@ const (
 	EventTurnCancelled = "agentbus.turn.cancelled" // the join of its fan-out did not need it
 	EventJoined        = "agentbus.fanout.joined"  // all branches of a fan-out are final; their events come before
 	EventHalted        = "agentbus.conversation.halted"
+	// EventMentionRefused tells that the turn before it mentioned somebody and may
+	// call nobody: its hop is the last, or its depth (C8).
+	EventMentionRefused = "agentbus.mention.refused"
 
 	// The result of a turn whose backend asked for something (R22), and, before
 	// the next result of that turn, what was decided.

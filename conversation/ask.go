@@ -58,9 +58,10 @@ func (d *decided) answer() *agentbus.Resolution {
 	return d.resolved[0].Answer()
 }
 
-// refused returns why the backend that asked is not called again, or nil. What
-// somebody below has asked is theirs to fail.
-func (d *decided) refused() error {
+// refused returns why the backend that asked is not called again, or nil, where
+// then is what that does to the run. What somebody below has asked is theirs to
+// fail.
+func (d *decided) refused(then OnHalt) error {
 	r := d.answer()
 	if r == nil || !d.own || r.Decision == agentbus.DecisionGranted {
 		return nil
@@ -69,9 +70,13 @@ func (d *decided) refused() error {
 	if r.Decision == agentbus.DecisionExpired {
 		message = "nobody decided in time on what it asked for, which counts as denied"
 	}
+	next := "resume the run to be asked again"
+	if then == OnHaltFail {
+		next = "begin another run to be asked again"
+	}
 	return &agentbus.Error{
 		Code: agentbus.CodeForbidden, Message: message,
-		Explain: &agentbus.Explain{Rule: "R22", Observed: string(r.Decision), Next: "resume the run to be asked again"},
+		Explain: &agentbus.Explain{Rule: "R22", Observed: string(r.Decision), Next: next},
 	}
 }
 
@@ -145,10 +150,14 @@ func (d *driver) ask(h *agentbus.Halt, now *intent, failure error) {
 // interrupt returns what a turn raises.
 func (d *driver) interrupt(t *agentbus.Turn, ask agentbus.Ask) *agentbus.Interrupt {
 	raised := time.Now()
+	expires := raised.Add(cmp.Or(max(0, ask.Timeout), d.options.AskTimeout))
+	if !d.until.IsZero() && d.until.Before(expires) {
+		expires = d.until // nobody would go on with it later
+	}
 	root, path := d.place()
 	return &agentbus.Interrupt{
 		ID: agentbus.InterruptOf(d.execution.ID, t.ID, t.Attempts), Run: t.Run, Execution: d.execution.ID, Root: root, Turn: t.ID,
-		Payer: t.Payer, Path: append(path, t.Speaker), Ask: ask, Raised: raised, Expires: raised.Add(cmp.Or(max(0, ask.Timeout), d.options.AskTimeout)),
+		Payer: t.Payer, Path: append(path, t.Speaker), Ask: ask, Raised: raised, Expires: expires,
 	}
 }
 
@@ -167,6 +176,9 @@ func tooLarge(failure error) error {
 	size := len(a.Title) + len(a.Prompt) + len(a.Policy) + len(a.Resume)
 	for _, c := range a.Choices {
 		size += len(c)
+	}
+	for name, v := range a.X402 {
+		size += len(name) + len(v)
 	}
 	if size <= maxAsk {
 		return nil

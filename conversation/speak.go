@@ -36,22 +36,53 @@ type voice struct {
 	reply   agentbus.ReplyBuilder
 	failure error
 	branch  bool // others speak at the same time
+	size    int  // of the reply, in bytes
+}
+
+// MaxReply is how many bytes the answer of one turn may have: text, reasoning and
+// tool calls together. Beyond, the turn fails with CodeAgentUnavailable: whatever
+// answers, what a run keeps of it is bounded.
+const MaxReply = 16 << 20
+
+// perToolCall is what a tool call counts beside its text.
+const perToolCall = 64
+
+// grow returns why an answer is longer than one may be, or nil.
+func (v *voice) grow(c *agentbus.Chunk) error {
+	if c.Void {
+		v.size = 0
+	}
+	v.size += len(c.Text) + len(c.Reasoning)
+	if t := c.ToolCall; t != nil {
+		v.size += perToolCall + len(t.ID) + len(t.Name) + len(t.Arguments)
+	}
+	size := max(v.size, len(c.Model)+len(c.Finish)) // which are in every chunk, and kept once
+	if size <= MaxReply {
+		return nil
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeAgentUnavailable, Message: string(v.turn.Speaker) + " answered more than is kept of one turn",
+		Explain: &agentbus.Explain{Rule: "R14", Observed: size, Limit: MaxReply, Next: "have it answer with less, such as a link to the whole"},
+	}
 }
 
 // call calls the backend of a turn.
 func (d *driver) call(ctx context.Context, now *intent, a *account) iter.Seq2[agentbus.Chunk, error] {
 	p, s, t := &d.conversation.Participants[now.who], &d.sent[now.who], &now.turn
-	if err := now.decided.refused(); err != nil {
+	if err := now.decided.refused(d.conversation.OnHalt); err != nil {
 		return func(yield func(agentbus.Chunk, error) bool) { yield(agentbus.Chunk{}, err) }
 	}
-	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen, Resolution: now.decided.answer()}
+	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen, Resolution: now.decided.answer(), Inline: d.relays()}
 	root, path := d.place()
-	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, path: append(path, t.Speaker)})
+	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, path: append(path, t.Speaker), until: d.until})
 	return guard.Call(ctx, p.Backend, call)
 }
 
 // hear puts the next piece of an answer to the rest, and tells of it.
 func (d *driver) hear(v *voice, chunk agentbus.Chunk, err error) {
+	if v.failure != nil {
+		return // a branch that is told to end
+	}
 	if err != nil {
 		v.failure = err
 		return
@@ -62,6 +93,11 @@ func (d *driver) hear(v *voice, chunk agentbus.Chunk, err error) {
 		t.Cost = sum(t.Cost, max(0, v.reply.Reply().Usage.Cost)) // the failed attempt's
 		t.Attempts++
 		d.emit(Event{Type: EventRetry, Turn: t, Branch: v.branch})
+	}
+	if err := v.grow(&chunk); err != nil {
+		v.failure = err
+		v.reply.Add(agentbus.Chunk{Usage: chunk.Usage}) // it is charged all the same
+		return
 	}
 	v.reply.Add(chunk)
 	if chunk.Text != "" || chunk.Reasoning != "" {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -294,10 +295,11 @@ func (s *events) finish(err error) {
 // end (G15); what is only passed is as the agent left it.
 func (s *events) closed() error {
 	err := s.tap.close()
+	stopped := s.ctx.Err() != nil && !errors.Is(context.Cause(s.ctx), errEnded) // by us, which looks like an end
 	switch {
 	case s.fault != nil:
 		return s.fault
-	case s.exchange.flight != nil && err != nil && s.ctx.Err() != nil:
+	case s.exchange.flight != nil && err != nil && stopped:
 		return transportError(s.ctx, err)
 	case s.exchange.flight != nil && err != nil:
 		return err

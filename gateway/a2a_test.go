@@ -314,7 +314,7 @@ func TestA2ABrokenAgents(t *testing.T) {
 	for _, name := range []string{"empty", "working"} {
 		got := b.send(http.MethodPost, "/a2a/"+name, rpc("r1", "SendStreamingMessage", say("m")), append(turn(name, name+".t0.x"), asAlice)...)
 		last := got.body[strings.LastIndex(got.body, "data: ")+6:]
-		if got.err == nil || gjson.Get(last, "error.code").Int() != -32000 || gjson.Get(last, "id").Str != "r1" {
+		if got.err == nil || gjson.Get(last, "error.code").Int() != -32000 || gjson.Get(last, "id").Str != "r1" || !strings.Contains(last, "ended before its last event") {
 			t.Errorf("%s: %v", name, got)
 		}
 		b.one(name, agentbus.CallVoided)

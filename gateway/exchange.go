@@ -96,6 +96,8 @@ type InProcess struct {
 	// Chain is the place of the call in the chain of agents (C4): no header has
 	// it. nil: it is part of none.
 	Chain *agentbus.AgentChain
+	// Inline says that mentions in the answer are relayed by who calls (C14).
+	Inline bool
 	// Evidence is what was verified of a call that this one is made for, such as
 	// that of the message which the face of an agent answers (C22).
 	Evidence []agentbus.Evidence

@@ -206,7 +206,8 @@ func (x *exchange) ownContext(ctx context.Context) context.Context {
 		return ctx
 	}
 	caller := agentbus.Principal{ID: "agent:" + x.target.Name, Grants: x.caller.Grants} // it may call what its caller may
-	return WithInProcess(ctx, InProcess{Caller: caller, Payer: x.payer, Chain: x.lineage.Chain})
+	inline := x.bridged() && x.inProcess != nil && x.inProcess.Inline
+	return WithInProcess(ctx, InProcess{Caller: caller, Payer: x.payer, Chain: x.lineage.Chain, Inline: inline})
 }
 
 // reveal is where the proxy writes a credential into a request (P19).

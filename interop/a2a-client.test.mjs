@@ -25,13 +25,15 @@ function asker(bus, headers = {}) {
 for (const binding of bindings) {
   test(`an agent of A2A over ${binding} is a model: its artifacts are joined once, whole and streamed (G2, A38)`, async (t) => {
     const p = await peer(t, [binding]);
+    for (const i of p.card.supportedInterfaces) i.tenant = "acme"; // A37
     const bus = await startBus(t, { peer: remote(p) });
     const here = turn("peer");
     assert.equal(await asker(bus, here.headers).whole("work"), done);
     assert.equal(await asker(bus).streamed("work"), done);
     assert.equal(await asker(bus).whole("echo é <b>"), "echo é <b>");
     assert.equal(await asker(bus).streamed("echo é <b>"), "echo é <b>");
-    assert.ok(p.heads.every((h) => h.url.startsWith(binding === "JSONRPC" ? "/rpc" : "/v/")));
+    assert.ok(p.heads.every((h) => h.url.startsWith(binding === "JSONRPC" ? "/rpc" : "/v/acme/")));
+    assert.deepEqual(new Set(p.executor.asked.map((x) => x.tenant)), new Set(["acme"]));
     assert.equal(p.heads[0].headers["a2a-version"], "1.0");
     assert.equal(p.heads[0].headers["x-tangle-turnid"], here.id);
     assert.equal(p.heads[0].headers["x-tangle-forwarded-depth"], "1");
@@ -39,6 +41,13 @@ for (const binding of bindings) {
     const { calls } = await bus.trace(here.run);
     assert.deepEqual(calls.map((c) => [c.agent, c.payer, c.state]), [["peer", "user-123", "settled"]]);
     assert.equal(calls[0].cost_micros, 1000 + calls[0].usage.input_tokens + 2 * calls[0].usage.output_tokens);
+  });
+
+  test(`of an agent that serves A2A 0.3 too, over ${binding}, the bus reads the card of 1.0 (A37)`, async (t) => {
+    const p = await peer(t, [binding], true);
+    const bus = await startBus(t, { peer: remote(p) });
+    assert.equal(await asker(bus).whole("work"), done);
+    assert.ok(p.heads.every((h) => h.headers["a2a-version"] === "1.0"));
   });
 
   test(`what interrupts a task over ${binding}, or ends it badly, is the model's error (A38)`, async (t) => {
@@ -108,7 +117,7 @@ for (const binding of bindings) {
       const bus = await startBus(t, { peer: { kind: "a2a", url, price: { call: 1 } } });
       const { run, headers } = turn("peer");
       const c = await client(`${bus.url}/a2a/peer`, binding, headers);
-      await assert.rejects(collect(c.sendMessageStream(say("work"))), "the SDK's client");
+      await assert.rejects(collect(c.sendMessageStream(say("work"))), /the agent/); // told in words, not by a broken connection
       const { calls, totals } = await bus.trace(run);
       assert.deepEqual(calls.map((x) => x.state), ["voided"]);
       assert.equal(totals.cost_micros, 0);

@@ -1,7 +1,7 @@
 // The SDK's client for JavaScript against agents of the bus's own, which are
 // served as agents of A2A.
 import assert from "node:assert/strict";
-import { chmod, mkdtemp, writeFile } from "node:fs/promises";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "node:test";
@@ -10,7 +10,9 @@ import { startBus } from "./harness.mjs";
 
 // program writes a program that answers in two pieces, or works until it is ended.
 async function program(t) {
-  const file = path.join(await mkdtemp(path.join(tmpdir(), "agentbus-program-")), "agent.sh");
+  const dir = await mkdtemp(path.join(tmpdir(), "agentbus-program-"));
+  t.after(() => rm(dir, { recursive: true, force: true }));
+  const file = path.join(dir, "agent.sh");
   await writeFile(file, '#!/bin/sh\nread -r line\ncase "$line" in\n*long*) exec sleep 60 ;;\nesac\necho "the program heard: $line"\n');
   await chmod(file, 0o755);
   return { kind: "exec", command: [file] };
@@ -20,12 +22,12 @@ const talking = {
   conversations: { chat: { participants: [{ agent: "echo" }, { agent: "eliza" }], max_turns: 2 } },
 };
 
-async function setup(t) {
+async function setup(t, more = {}) {
   const bus = await startBus(t, {
     echo: { kind: "builtin", builtin: "echo" }, eliza: { kind: "builtin", builtin: "eliza" }, pay: { kind: "builtin", builtin: "pay" },
     panel: { kind: "conversation", conversation: "chat" }, program: await program(t),
-  }, talking);
-  return { at: (agent, binding, headers) => client(`${bus.url}/a2a/${agent}`, binding, headers) };
+  }, { ...talking, ...more });
+  return { at: (agent, binding, headers, legacy) => client(`${bus.url}/a2a/${agent}`, binding, headers, legacy) };
 }
 
 const failed = (code, reason) => (e) => {
@@ -133,5 +135,24 @@ for (const binding of bindings) {
     await refused(await at("echo", binding, { "x-tangle-forwarded-depth": "9" }), /depth/, 429);
     const old = await at("echo", binding, { "a2a-version": "0.3" });
     await assert.rejects(old.sendMessage(say("hello")), failed(-32009, "VERSION_NOT_SUPPORTED"));
+  });
+
+  test(`clients of A2A 0.3 are served over ${binding} where the operator lets them (A1, A26)`, async (t) => {
+    const { at } = await setup(t, { a2a: { compat: "0.3" } });
+    const c = await at("program", binding, {}, true);
+    assert.equal(c.protocolVersion, "0.3");
+    const whole = await c.sendMessage(say("hello there é"));
+    assert.equal(whole.status.state, TaskState.TASK_STATE_COMPLETED);
+    assert.match(words(whole), /hello there é/);
+    const streamed = told(await collect(c.sendMessageStream(say("hello there é"))));
+    assert.deepEqual(streamed, { first: "task", text: words(whole), state: TaskState.TASK_STATE_COMPLETED });
+    const got = await c.getTask({ tenant: "", id: whole.id });
+    assert.deepEqual([got.id, got.status.state, words(got)], [whole.id, whole.status.state, words(whole)]);
+    await assert.rejects(c.getTask({ tenant: "", id: "nobody" }), /no task of this id|not found/i);
+    const task = await c.sendMessage(say("a long one", {}, { configuration: { acceptedOutputModes: [], returnImmediately: true } }));
+    const watched = c.resubscribeTask({ tenant: "", id: task.id });
+    assert.equal((await watched.next()).value.payload.value.id, task.id);
+    assert.equal((await c.cancelTask({ tenant: "", id: task.id })).status.state, TaskState.TASK_STATE_CANCELED);
+    assert.equal((await collect(watched)).at(-1).payload.value.status.state, TaskState.TASK_STATE_CANCELED);
   });
 }

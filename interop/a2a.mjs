@@ -12,7 +12,7 @@ import { userKey } from "./harness.mjs";
 export const bindings = ["JSONRPC", "HTTP+JSON"];
 const cardPath = "/.well-known/agent-card.json";
 
-const part = (value) => ({ content: { $case: "text", value }, metadata: undefined, filename: "", mediaType: "text/plain" });
+export const part = (value, $case = "text", mediaType = "text/plain", more = {}) => ({ content: { $case, value }, metadata: undefined, filename: "", mediaType, ...more });
 const message = (role, text, more = {}) => ({
   messageId: crypto.randomUUID(), contextId: "", taskId: "", role, parts: [part(text)], metadata: undefined, extensions: [], referenceTaskIds: [], ...more,
 });
@@ -30,7 +30,7 @@ class Executor {
   stopped = new Set();
 
   async execute(request, bus) {
-    this.asked.push({ text: words(request.userMessage), message: request.userMessage, task: request.taskId, context: request.contextId });
+    this.asked.push({ text: words(request.userMessage), message: request.userMessage, task: request.taskId, context: request.contextId, tenant: request.request.tenant });
     const { taskId, contextId, task } = request;
     const at = { taskId, contextId, metadata: undefined };
     const status = (state, text) => AgentEvent.statusUpdate({
@@ -42,6 +42,10 @@ class Executor {
     const [how] = words(request.userMessage).split(" ");
     if (how === "echo") {
       bus.publish(AgentEvent.message(message(Role.ROLE_AGENT, words(request.userMessage), { contextId })));
+      return bus.finished();
+    }
+    if (how === "parts") { // all that came, and what else an answer may hold
+      bus.publish(AgentEvent.message(message(Role.ROLE_AGENT, "", { contextId, parts: request.userMessage.parts, metadata: { "x402.payment.status": "payment-required", deep: { n: [1, 2.5, null, "é"] } }, extensions: ["https://example.com/x"] })));
       return bus.finished();
     }
     if (how === "throw") throw new Error("the executor breaks");
@@ -91,35 +95,44 @@ export const card = (base, more = {}) => ({
   signatures: [{ protected: "e30", signature: "AAAA", header: undefined }], ...more,
 });
 
-// peer starts an agent on the SDK, whose card names these bindings. It keeps the heads of the
+// peer starts an agent on the SDK, whose card names these bindings,
+// and serves A2A 0.3 beside 1.0 when legacy is set. It keeps the heads of the
 // requests that its bindings got.
-export async function peer(t, named = bindings) {
+export async function peer(t, named = bindings, legacy = false) {
   t.mock.method(console, "error", () => {}); // the SDK tells it of each refusal
   const app = express();
   const base = await serve(t, app);
   const executor = new Executor();
   const heads = [];
   const own = card(base);
+  if (legacy) own.supportedInterfaces.push(...own.supportedInterfaces.map((i) => ({ ...i, protocolVersion: "0.3" })));
   own.supportedInterfaces = own.supportedInterfaces.filter((i) => named.includes(i.protocolBinding));
   const requestHandler = new DefaultRequestHandler(own, new InMemoryTaskStore(), executor, undefined, undefined, undefined, async () => ({ ...own, name: "peer, extended" }));
-  const userBuilder = UserBuilder.noAuthentication;
-  app.use(cardPath, agentCardHandler({ agentCardProvider: requestHandler }));
+  const options = { requestHandler, userBuilder: UserBuilder.noAuthentication, legacyCompat: { enabled: legacy } };
+  app.use(cardPath, agentCardHandler({ ...options, agentCardProvider: requestHandler }));
   app.use((req, _, next) => {
     heads.push({ method: req.method, url: req.url, headers: req.headers, raw: req.rawHeaders });
     next();
   });
-  app.use("/rpc", jsonRpcHandler({ requestHandler, userBuilder }));
-  app.use("/v", restHandler({ requestHandler, userBuilder }));
-  return { url: base, executor, heads };
+  app.use("/rpc", jsonRpcHandler(options));
+  app.use("/v", restHandler(options));
+  return { url: base, executor, heads, card: own };
 }
 
 // client is the SDK's client of the agent whose card stands below base, over one
-// binding only.
-export async function client(base, binding, headers = {}) {
+// binding only; legacy: in A2A 0.3.
+export async function client(base, binding, headers = {}, legacy = false) {
   const fetchImpl = (url, init = {}) => fetch(url, { ...init, headers: { authorization: `Bearer ${userKey}`, ...Object.fromEntries(new Headers(init.headers)), ...headers } });
-  const transport = binding === "JSONRPC" ? new JsonRpcTransportFactory({ fetchImpl }) : new RestTransportFactory({ fetchImpl });
-  const factory = new ClientFactory({ transports: [transport], cardResolver: new DefaultAgentCardResolver({ fetchImpl }) });
-  return factory.createFromUrl(base, base.includes("/a2a/") ? new URL(base).pathname + cardPath : undefined);
+  const options = { fetchImpl, legacyCompat: { enabled: legacy } };
+  const transport = binding === "JSONRPC" ? new JsonRpcTransportFactory(options) : new RestTransportFactory(options);
+  const below = base.includes("/a2a/") ? new URL(base).pathname + cardPath : undefined;
+  const cardResolver = new DefaultAgentCardResolver(options);
+  const factory = new ClientFactory({ transports: [transport], cardResolver });
+  if (legacy) { // the card without its interfaces of 1.0
+    const told = await cardResolver.resolve(base, below);
+    return factory.createFromAgentCard({ ...told, supportedInterfaces: told.supportedInterfaces.filter((i) => i.protocolVersion.startsWith("0.3")) });
+  }
+  return factory.createFromUrl(base, below);
 }
 
 // collect reads a stream to its end.

@@ -2,7 +2,7 @@
 // between: the same both ways (A18).
 import assert from "node:assert/strict";
 import test from "node:test";
-import { TaskState, alike, bindings, client, collect, peer, say } from "./a2a.mjs";
+import { TaskState, alike, bindings, client, collect, part, peer, say } from "./a2a.mjs";
 import { agentbus, startBus, turn, userKey } from "./harness.mjs";
 
 const behind = (p, more = {}) => ({ kind: "a2a", url: p.url, price: { input: 1, output: 2, call: 0.001 }, ...more });
@@ -18,6 +18,12 @@ async function until(stream, kind) {
   }
 }
 
+// One part of each kind.
+const kinds = [
+  part("parts é\u2028 <b>&amp;"), part({ n: 1.5, deep: [null, { "": "" }] }, "data", "application/json"), part(Buffer.from([0, 255, 10, 13]), "raw", "application/octet-stream", { filename: "a.bin" }),
+  part("https://example.com/a?b=c&d#e", "url", "image/png", { metadata: { alt: "é" } }),
+];
+
 // talk does all that the client can, and returns what came of each step.
 async function talk(c) {
   const steps = [];
@@ -28,6 +34,7 @@ async function talk(c) {
   };
   const stream = (text, more) => () => collect(c.sendMessageStream(say(text, more)));
   await step("echo", () => c.sendMessage(say("echo é\u2028 <b>")));
+  await step("parts", () => c.sendMessage(say("parts", { parts: kinds, metadata: { mine: { a: [1, null] } } }, { metadata: { request: true } })));
   const done = await step("task", () => c.sendMessage(say("work")));
   await step("get", () => c.getTask({ tenant: "", id: done.id }));
   await step("get without history", () => c.getTask({ tenant: "", id: done.id, historyLength: 0 }));
@@ -152,5 +159,76 @@ for (const binding of bindings) {
     assert.deepEqual(second, first);
     assert.deepEqual(first.map((e) => e.payload.$case), ["task", "statusUpdate", "artifactUpdate", "artifactUpdate", "statusUpdate"]);
     assert.equal(p.executor.asked.length, 2);
+  });
+}
+
+for (const binding of bindings) {
+  test(`a tenant of the card is called, extensions and headers arrive once, over ${binding} (A7, A9, A10)`, async (t) => {
+    const p = await peer(t);
+    for (const i of p.card.supportedInterfaces) i.tenant = "acme";
+    const bus = await startBus(t, { peer: behind(p) });
+    const steps = [];
+    for (const base of [p.url, `${bus.url}/a2a/peer`]) {
+      const c = await client(base, binding, { "a2a-extensions": "https://example.com/x, https://example.com/y", "last-event-id": "7", "x-mine": "no" });
+      const whole = await c.sendMessage(say("work"));
+      const streamed = await collect(c.sendMessageStream(say("work")));
+      const got = await c.getTask({ tenant: "", id: whole.id });
+      const list = await c.listTasks({ tenant: "", contextId: whole.contextId, status: 0, pageToken: "" });
+      const none = await c.getTask({ tenant: "other", id: whole.id }).catch((e) => e);
+      steps.push(alike([whole, streamed, got, list, none]));
+    }
+    assert.deepEqual(steps[1], steps[0]);
+    const half = p.heads.length / 2;
+    const lines = p.heads.map((h) => `${h.method} ${h.url.replaceAll(/[0-9a-f-]{36}/g, "ID")}`);
+    assert.deepEqual(lines.slice(half), lines.slice(0, half));
+    for (const { headers, raw } of p.heads.slice(half)) {
+      assert.equal(headers["a2a-extensions"].replaceAll(" ", ""), "https://example.com/x,https://example.com/y");
+      assert.equal(raw.filter((x) => x.toLowerCase() === "a2a-extensions").length, 1);
+      assert.equal(headers["last-event-id"], "7");
+      assert.equal(headers["x-mine"], undefined);
+    }
+  });
+
+  test(`a caller that leaves ends no task over ${binding}, and finds it again (G14, A11, A12)`, async (t) => {
+    const p = await peer(t);
+    const bus = await startBus(t, { peer: behind(p) });
+    const here = turn("peer");
+    const c = await client(`${bus.url}/a2a/peer`, binding, here.headers);
+    const leave = new AbortController();
+    const stream = c.sendMessageStream(say("long"), { signal: leave.signal });
+    const { id } = (await stream.next()).value.payload.value;
+    leave.abort();
+    await assert.rejects(collect(stream));
+    const watched = c.resubscribeTask({ tenant: "", id });
+    const first = (await watched.next()).value.payload;
+    assert.deepEqual([first.$case, first.value.status.state], ["task", TaskState.TASK_STATE_WORKING]);
+    assert.equal(p.executor.stopped.size, 0);
+    await c.cancelTask({ tenant: "", id });
+    assert.equal((await collect(watched)).at(-1).payload.value.status.state, TaskState.TASK_STATE_CANCELED);
+  });
+
+  test(`clients of A2A 0.3 and of 1.0 make the same of a server of both over ${binding}, with the bus in between (A1, A8, A18)`, async (t) => {
+    const p = await peer(t, bindings, true);
+    const bus = await startBus(t, { peer: behind(p) });
+    for (const legacy of [true, false]) {
+      const steps = [];
+      for (const base of [p.url, `${bus.url}/a2a/peer`]) {
+        const c = await client(base, binding, {}, legacy);
+        assert.equal(c.protocolVersion, legacy ? "0.3" : "1.0");
+        const whole = await c.sendMessage(say("work"));
+        const echo = await c.sendMessage(say("echo é"));
+        const streamed = await collect(c.sendMessageStream(say("work")));
+        const got = await c.getTask({ tenant: "", id: whole.id });
+        const asked = await c.sendMessage(say("ask"));
+        const answered = await c.sendMessage(say("this one", { taskId: asked.id, contextId: asked.contextId }));
+        const none = await c.getTask({ tenant: "", id: "nobody" }).catch((e) => e);
+        const over = await c.cancelTask({ tenant: "", id: whole.id }).catch((e) => e);
+        steps.push([whole, echo, streamed, got, asked, answered, none, over].map(alike));
+      }
+      assert.deepEqual(steps[1], steps[0], `legacy: ${legacy}`);
+    }
+    const { code, stdout, stderr } = await agentbus(bus, ["agents", "check", p.url, "--json"]);
+    assert.equal(code, 0, stderr);
+    assert.equal(JSON.parse(stdout).usable, true);
   });
 }

@@ -60,6 +60,9 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 		t.Cue = true
 		return t, reach(t, a)
 	}
+	if a.Kind == config.KindConversation && s.cfg.Conversations[a.Conversation].Plan == config.PlanFanOut {
+		t.NoDetach = true // its branches end with its caller (C17)
+	}
 	b, err := s.local(name, a)
 	if err != nil {
 		return nil, err
@@ -103,7 +106,7 @@ func (s *wiring) local(name string, a config.Agent) (agentbus.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared), Secret: s.store.InstallKey()})
+	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared), States: s.store, Payer: payerOf})
 }
 
 func headers(configured map[string]agentbus.Credential) http.Header {
@@ -147,7 +150,7 @@ func (s *wiring) agent(name string) (agentbus.Backend, error) {
 func carried(b agentbus.Backend) agentbus.Backend {
 	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 		if mark, ok := gateway.InProcessOf(ctx); ok {
-			mark.Chain = c.Lineage.Chain
+			mark.Chain, mark.Inline = c.Lineage.Chain, c.Inline
 			ctx = gateway.WithInProcess(ctx, mark)
 		}
 		return b.Call(ctx, c)
@@ -159,7 +162,7 @@ func carried(b agentbus.Backend) agentbus.Backend {
 func told(b agentbus.Backend) agentbus.Backend {
 	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 		if mark, ok := gateway.InProcessOf(ctx); ok {
-			c.Lineage.Chain = mark.Chain // of this request alone: the dialect made c for it
+			c.Lineage.Chain, c.Inline = mark.Chain, mark.Inline // of this request alone: the dialect made c for it
 		}
 		return b.Call(ctx, c)
 	})

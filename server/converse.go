@@ -236,7 +236,7 @@ func keys[V any](m map[string]V) []string {
 func (s *wiring) configured(name string, def config.Conversation) (conversation.Conversation, error) {
 	c := conversation.Conversation{
 		Name: name, MaxTurns: def.MaxTurns, Budget: def.BudgetUSD, HaltContains: def.Halt.Contains,
-		MaxWidth: s.cfg.Limits.MaxWidth, OnHalt: conversation.OnHalt(def.OnHalt), Plan: plan(&def),
+		MaxWidth: s.cfg.Limits.MaxWidth, OnHalt: conversation.OnHalt(def.OnHalt), Plan: s.plan(&def),
 	}
 	var faults []error
 	speakers := def.Speakers()
@@ -257,7 +257,7 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 }
 
 // plan returns the plan of a configured conversation; nil is the default one.
-func plan(def *config.Conversation) conversation.Plan {
+func (s *wiring) plan(def *config.Conversation) conversation.Plan {
 	names := func(but string) (all []agentbus.Speaker) {
 		for _, name := range def.Speakers() {
 			if name != but {
@@ -269,6 +269,13 @@ func plan(def *config.Conversation) conversation.Plan {
 	switch def.Plan {
 	case config.PlanRoundRobin:
 		return conversation.RoundRobin(names(""))
+	case config.PlanRelay:
+		var relay conversation.Relay
+		for i, name := range def.Speakers() {
+			agent := def.Participants[i].Agent
+			relay = append(relay, conversation.Peer{Speaker: agentbus.Speaker(name), Agent: agent, Address: s.cfg.Agents[agent].At})
+		}
+		return relay
 	case config.PlanModerator:
 		return conversation.Moderator{Decides: agentbus.Speaker(def.Moderator), Others: names(def.Moderator)}
 	case config.PlanFanOut:
@@ -345,7 +352,11 @@ func declared(b agentbus.Backend) agentbus.Backend {
 }
 
 // takeover is a store whose leases of dead processes are free at once.
-type takeover struct{ Store }
+type takeover struct {
+	Store
+
+	alive func(owner string) bool
+}
 
 // Open takes a lease over from an owner that is certainly dead, and names one
 // that is alive.
@@ -354,7 +365,7 @@ func (t takeover) Open(ctx context.Context, e agentbus.Execution, claim agentbus
 	if agentbus.CodeOf(err) != agentbus.CodeRunConflict || stored.Lease.Owner == "" {
 		return stored, err
 	}
-	if !alive(stored.Lease.Owner) {
+	if !t.alive(stored.Lease.Owner) {
 		claim.TakeOver = stored.Lease.Epoch
 		return t.Store.Open(ctx, e, claim)
 	}

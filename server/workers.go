@@ -119,7 +119,7 @@ func (w *workers) take(until, ctx context.Context) (found int, err error) {
 	if room == 0 {
 		return 0, nil
 	}
-	orphans, err := w.store.Orphans(until, room, alive, func(id agentbus.ExecutionID) bool { return w.skips(agentbus.RunID(id)) })
+	orphans, err := w.store.Orphans(until, room, w.alive, func(id agentbus.ExecutionID) bool { return w.skips(agentbus.RunID(id)) })
 	for i := range orphans {
 		e := &orphans[i]
 		if !w.driven.begin(e.Run) {
@@ -226,6 +226,8 @@ func (s *wiring) orphan(ctx context.Context, e *agentbus.Execution) (c conversat
 	case o.Halt != nil || sp.Deadline.IsZero():
 	case time.Now().Before(sp.Deadline):
 		o.Deadline = sp.Deadline
+	case e.Halt != nil && e.Halt.Kind == agentbus.HaltWaiting:
+		o.Halt = &agentbus.Halt{Kind: agentbus.HaltDeadline, Reason: "its time was up while it waited"}
 	default:
 		o.Halt = &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "its time was up before anybody took it up"}
 	}

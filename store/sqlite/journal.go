@@ -201,6 +201,9 @@ func (f *finish) write(c *conn, d *desk) error {
 	if err == nil {
 		err = withdraw(c, t.Withdraw, t.Ended)
 	}
+	if err == nil {
+		err = answered(c, t)
+	}
 	if err != nil || f.next == nil {
 		return err
 	}

@@ -14,13 +14,12 @@ import (
 func (s *Store) Lookup(ctx context.Context, key, digest agentbus.Digest) (got agentbus.Reserved, found bool, err error) {
 	const what = "look up a call"
 	// Most keys that are looked up are new: they are refused for want of room or
-	// money. To ask for one column costs a fraction of asking for all of them,
-	// and a look that can be broken off two goroutines.
-	ctx = context.WithoutCancel(ctx)
-	known, _, err := only(ctx, s, what, (*row).bool, "SELECT 1 FROM calls WHERE key = ?1", key[:])
+	// money.
+	known, err := s.asker.knows(key)
 	if err != nil || !known {
-		return agentbus.Reserved{}, false, err
+		return agentbus.Reserved{}, false, unavailable(what, err)
 	}
+	ctx = context.WithoutCancel(ctx) // a look that can be broken off costs a goroutine
 	got, found, err = only(ctx, s, what, func(r *row) agentbus.Reserved {
 		call := readCall(r)
 		return agentbus.Reserved{Outcome: outcomeOf(&call, r.bool(), digest), Call: call}
@@ -81,7 +80,8 @@ func (s *Store) StopRun(ctx context.Context, run agentbus.RunID, by string, at t
 			_, err = c.exec("DELETE FROM sealed_credentials WHERE execution IN (SELECT id FROM executions WHERE run = ?1)", string(run))
 		}
 		if err == nil {
-			_, err = c.exec("UPDATE interrupts SET decision = 'withdrawn', decided_by = ?2, decided = ?3 WHERE run = ?1 AND decision = ''", string(run), by, micros(at))
+			_, err = c.exec(`UPDATE interrupts SET policy = NULL, resume = NULL, resolution = NULL, decided_by = iif(decision = '', ?2, decided_by),
+				decided = iif(decision = '', ?3, decided), decision = iif(decision = '', 'withdrawn', decision) WHERE run = ?1`, string(run), by, micros(at))
 		}
 		return struct{}{}, err
 	})
