@@ -247,7 +247,7 @@ func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer h.renewing(ctx, cancel, e.Lease)()
 	d := &driver{Host: h, ctx: ctx, exec: e, spec: s, opts: s.options(), wf: w, redact: h.cfg.Redact(), fold: NewFold(id, s.Workflow)}
-	if err := d.load(); err != nil {
+	if err := d.load(); err != nil { //nolint:contextcheck // a driver has its own
 		return err
 	}
 	if at := d.fold.snap.StartedAt; at != nil || s.Fork == nil {
@@ -258,7 +258,7 @@ func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
 		limit := time.AfterFunc(time.Until(began.Add(time.Duration(d.opts.timeoutMS())*time.Millisecond)), func() { cancel(errTimeout) })
 		defer limit.Stop()
 	}
-	return d.run()
+	return d.run() //nolint:contextcheck // a driver has its own
 }
 
 // load folds the events there are, and copies those of a fork.
@@ -290,10 +290,9 @@ func (h *Host) renewing(ctx context.Context, cancel context.CancelCauseFunc, l a
 			case <-tick.C:
 			}
 			_, err := h.cfg.Store.Renew(ctx, l, h.cfg.Lease)
-			switch agentbus.CodeOf(err) {
-			case agentbus.CodeRunStopped:
+			if code := agentbus.CodeOf(err); code == agentbus.CodeRunStopped {
 				cancel(&cancellation{reason: "stopped"})
-			case agentbus.CodeLeaseLost:
+			} else if code == agentbus.CodeLeaseLost {
 				cancel(err)
 			}
 		}
