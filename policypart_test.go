@@ -26,7 +26,7 @@ func TestX24ShownURL(t *testing.T) {
 		"https://pay.example\\@evil.example/": false,
 		"//pay.example/":                      false,
 		"https:pay.example":                   false,
-		" https://pay.example/":               false,
+		"\u0020https://pay.example/":          false,
 		"https://pay.example/\u202e":          false,
 		"data:text/html,x":                    false,
 		"":                                    false,

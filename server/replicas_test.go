@@ -30,7 +30,7 @@ func newGated(t *testing.T) (url string, calls *atomic.Int64, called, let chan s
 		called <- struct{}{}
 		<-let
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"choices":[{"message":{"role":"assistant","content":"answer %d"}}]}`, n)
+		_, _ = fmt.Fprintf(w, `{"choices":[{"message":{"role":"assistant","content":"answer %d"}}]}`, n)
 	}))
 	t.Cleanup(srv.Close)
 	return srv.URL, calls, called, let

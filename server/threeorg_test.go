@@ -144,18 +144,20 @@ func newThree(t *testing.T, siblings ...*sibling) *three {
 	t.Helper()
 	user := identity.StaticKey{Principal: agentbus.Principal{ID: "user-123", Role: agentbus.PrincipalUser}, Secret: user}
 	other := identity.StaticKey{Principal: agentbus.Principal{ID: "other", Role: agentbus.PrincipalUser}, Secret: agentbus.NewCredential("other-secret")}
-	yaml := "agents:\n"
+	var ofC, ofB strings.Builder
+	ofC.WriteString("agents:\n")
 	for _, s := range siblings {
-		yaml += fmt.Sprintf("  %s: {kind: a2a, url: %q, price: {call: 0.03}}\n", s.name, s.serve(t))
+		fmt.Fprintf(&ofC, "  %s: {kind: a2a, url: %q, price: {call: 0.03}}\n", s.name, s.serve(t))
 	}
-	c, atC := organisation(t, yaml, user, identity.StaticKey{Principal: agentbus.Principal{ID: "org-b", Role: agentbus.PrincipalUser, InterAgent: true}, Secret: agentbus.NewCredential("org-b-secret")})
-	yaml, list := "agents:\n  desk: {kind: conversation, conversation: desk}\n", ""
-	for _, s := range siblings {
-		yaml += fmt.Sprintf("  %s: {kind: a2a, url: %q, api_key_env: ORG_B, price: {call: 0.05}}\n", s.name, atC.URL+"/a2a/"+s.name)
-		list += "{agent: " + s.name + "}, "
+	c, atC := organisation(t, ofC.String(), user, identity.StaticKey{Principal: agentbus.Principal{ID: "org-b", Role: agentbus.PrincipalUser, InterAgent: true}, Secret: agentbus.NewCredential("org-b-secret")})
+	ofB.WriteString("agents:\n  desk: {kind: conversation, conversation: desk}\n")
+	list := make([]string, len(siblings))
+	for i, s := range siblings {
+		fmt.Fprintf(&ofB, "  %s: {kind: a2a, url: %q, api_key_env: ORG_B, price: {call: 0.05}}\n", s.name, atC.URL+"/a2a/"+s.name)
+		list[i] = "{agent: " + s.name + "}"
 	}
-	yaml += "conversations:\n  desk: {plan: fan-out, max_turns: " + fmt.Sprint(len(siblings)) + ", participants: [" + strings.TrimSuffix(list, ", ") + "]}\n"
-	b, atB := organisation(t, yaml, user, other)
+	fmt.Fprintf(&ofB, "conversations:\n  desk: {plan: fan-out, max_turns: %d, participants: [%s]}\n", len(siblings), strings.Join(list, ", "))
+	b, atB := organisation(t, ofB.String(), user, other)
 	return &three{b, c, atB, siblings}
 }
 
