@@ -2,6 +2,7 @@ package agentbus
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
 )
 
@@ -22,6 +23,7 @@ type Event struct {
 	Execution ExecutionID     `json:"execution"`
 	Run       RunID           `json:"run"`
 	Turn      TurnID          `json:"turn,omitempty"`
+	Node      string          `json:"node,omitempty"` // of the run's plan, where one acted: its nodeId on the event wire (E9)
 	Cause     EventID         `json:"cause,omitempty"`
 	Data      json.RawMessage `json:"data,omitempty"`
 	// Hold keeps the event back, although it is stored with what it reports: 0
@@ -30,6 +32,15 @@ type Event struct {
 	// held of a lower Hold. It makes the order of events that happen side by
 	// side one that does not depend on who is faster (R20).
 	Hold int `json:"-"`
+	// CauseBack names the cause inside the same append, whose id nobody knows
+	// yet: so many events before this one, among those of the same Hold. The store
+	// makes it the Cause. 0: there is none, or Cause says it.
+	CauseBack int `json:"-"`
+}
+
+// EventIDOf returns the id of the event of an execution at a position.
+func EventIDOf(e ExecutionID, p Position) EventID {
+	return EventID("evt_" + string(e) + "_" + strconv.FormatInt(int64(p), 10))
 }
 
 // The types of events that a driver writes into its journal.

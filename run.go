@@ -102,6 +102,9 @@ type Wait struct {
 	// Asked are the turns that raised them just now: given to the store with the
 	// halt, in one transaction, never read with it.
 	Asked []Turn `json:"-"`
+	// Raised are interrupts of no turn, such as those of a workflow's nodes: given
+	// to the store in the same way.
+	Raised []Interrupt `json:"-"`
 }
 
 // Final reports whether the run is over; else it is paused, and can be resumed.
@@ -165,4 +168,22 @@ type RunSummary struct {
 	Cost         Micros    `json:"cost_micros"` // charged by the ledger
 	Began        time.Time `json:"began"`
 	Last         time.Time `json:"last"` // when something happened last
+}
+
+// A RunKey is the key under which a run was asked for: asking again is answered
+// with the same run (E6).
+type RunKey struct {
+	Payer   Payer
+	Key     string
+	Digest  Digest // of what was asked for
+	Run     ExecutionID
+	Expires time.Time
+}
+
+// A RunQuery says which top-level runs are listed.
+type RunQuery struct {
+	Payer    Payer
+	Workflow string      // the name of a conversation or workflow; "": any
+	Before   ExecutionID // the last one of the page before; "": from the newest
+	Limit    int         // at most so many
 }

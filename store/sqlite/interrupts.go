@@ -76,6 +76,13 @@ func (s *Store) parking(w *agentbus.Wait) (*parking, error) {
 		}
 		p.raises = append(p.raises, r)
 	}
+	for i := range w.Raised {
+		r, err := newRaise(&w.Raised[i])
+		if err != nil {
+			return nil, err
+		}
+		p.raises = append(p.raises, r)
+	}
 	return p, nil
 }
 

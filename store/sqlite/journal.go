@@ -27,7 +27,9 @@ func (s *Store) Begin(ctx context.Context, turns []agentbus.Turn, events ...agen
 		return nil, refusal(agentbus.CodeInvalidRequest, "no turn was given that could be begun")
 	}
 	turns, events = slices.Clone(turns), slices.Clone(events) // the committer may read them still when ctx has ended
-	return write(ctx, s, "begin turns", func(c *conn) ([]agentbus.Turn, error) { return begin(c, turns, events) })
+	begun, err := write(ctx, s, "begin turns", func(c *conn) ([]agentbus.Turn, error) { return begin(c, turns, events) })
+	s.rang(turns[0].Execution, events, err)
+	return begun, err
 }
 
 // maxIndex is the highest index of a turn: 28 bits, see the first migration.
@@ -45,9 +47,9 @@ type desk struct {
 // (R17).
 func takeDesk(c *conn, id agentbus.ExecutionID, epoch uint64) (desk, error) {
 	r, holds, err := c.first(`SELECT number << 28,
-			coalesce((SELECT max(id) + 1 FROM events WHERE id BETWEEN number << 28 AND (number << 28) + 0xfffffff), number << 28),
+			coalesce((SELECT b.id + b.n FROM event_batches b WHERE b.id BETWEEN number << 28 AND (number << 28) + 0xfffffff ORDER BY b.id DESC LIMIT 1), number << 28),
 			EXISTS (SELECT 1 FROM turns WHERE odd = 1 AND id >> 28 = number),
-			EXISTS (SELECT 1 FROM held_events WHERE number = executions.number)
+			EXISTS (SELECT 1 FROM held_batches WHERE number = executions.number)
 		FROM executions WHERE id = ?1 AND epoch = ?2`, string(id), signed(epoch))
 	if err == nil && !holds {
 		err = errLeaseLost
@@ -151,6 +153,7 @@ func (s *Store) Finish(ctx context.Context, done agentbus.Turn, next *agentbus.T
 	}
 	f.events = append(f.events, events...)
 	_, err = write(ctx, s, "finish a turn", f.run)
+	s.rang(done.Execution, events, err)
 	return err
 }
 

@@ -169,5 +169,6 @@ func (s *Store) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, eve
 		}
 		return struct{}{}, errors.Join(err, d.appendEvents(c, events))
 	})
+	s.rang(l.Execution, events, err)
 	return err
 }

@@ -60,6 +60,7 @@ type Store struct {
 	writer  *conn // the committer's own
 	queue   chan *task
 	notes   *notes
+	bells   bells
 	broken  breakage            // why nothing is written any more
 	swept   atomic.Int64        // the last call that Sweep looked at
 	entries sync.RWMutex        // held for reading while a task enters the queue, for writing to close it

@@ -24,6 +24,7 @@ type Store interface {
 	Reads
 	Books
 	Upkeep
+	EventLog
 	RemoteTasks
 	Proofs
 	Tasks
@@ -52,6 +53,15 @@ type Interrupts interface {
 	Interrupts(ctx context.Context, q agentbus.InterruptQuery) ([]agentbus.Interrupt, error)
 	Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) (agentbus.Interrupt, error)
 	ExpireInterrupts(ctx context.Context, at time.Time, limit int) (n int, err error)
+}
+
+// EventLog is what happens outside of turns, and who follows it (E9).
+type EventLog interface {
+	AppendEvents(ctx context.Context, l agentbus.Lease, events ...agentbus.Event) (agentbus.Position, error)
+	Appended(ctx context.Context, id agentbus.ExecutionID) (agentbus.Position, error)
+	Watch(id agentbus.ExecutionID) (rung <-chan struct{}, release func())
+	ClaimRunKey(ctx context.Context, k agentbus.RunKey, at time.Time) (stored agentbus.RunKey, claimed bool, err error)
+	PayersRuns(ctx context.Context, q agentbus.RunQuery) ([]agentbus.Execution, error)
 }
 
 // Ledger is what a gateway reserves, settles and records calls in (G20).
@@ -118,7 +128,7 @@ type Reads interface {
 // store again. Run closes what it opened.
 func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 	t.Helper()
-	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, interrupts, remoteTasks, proofs, tasks, random} {
+	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, interrupts, remoteTasks, proofs, tasks, eventLog, random} {
 		for _, name := range slices.Sorted(maps.Keys(promises)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -1,0 +1,155 @@
+package eventlog
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A Secret is what must not be stored, and the name that stands in its place.
+type Secret struct {
+	ID    string // such as agents.critic; never part of the secret
+	Value agentbus.Credential
+}
+
+// minSecret is the length from which a secret is looked for by its value: a
+// shorter one stands in ordinary words.
+const minSecret = 6
+
+// shapes are tokens by their looks. Each begins with its head, and goes on for as
+// long as its letters do.
+var shapes = []struct{ id, head, rest string }{
+	{"api-key", `sk-`, `[A-Za-z0-9_-]{16,}`},
+	{"github-token", `github_pat_`, `[A-Za-z0-9_]{22,}`},
+	{"github-token", `ghp_`, `[A-Za-z0-9]{20,}`},
+	{"github-token", `gho_`, `[A-Za-z0-9]{20,}`},
+	{"github-token", `ghs_`, `[A-Za-z0-9]{20,}`},
+	{"slack-token", `xoxb-`, `[A-Za-z0-9-]{10,}`},
+	{"slack-token", `xoxp-`, `[A-Za-z0-9-]{10,}`},
+	{"aws-key", `AKIA`, `[0-9A-Z]{16,}`},
+	{"google-key", `AIza`, `[A-Za-z0-9_-]{35,}`},
+	{"agentbus-key", `ab_`, `[A-Za-z0-9_-]{43,}`},
+	{"jwt", `eyJ`, `[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`},
+	{"bearer", `Bearer `, `[A-Za-z0-9._~+/-]{16,}=*`},
+}
+
+// A Redactor takes secrets out of what is to be stored: those it was given, by
+// their value, and tokens of known shapes (E28). It is safe for concurrent use.
+type Redactor struct {
+	find    *regexp.Regexp
+	ids     []string // by the groups of find
+	secrets []Secret
+	heads   []string // what a secret begins with: whole secrets, and the heads of shapes
+	fixed   int      // so many of heads are whole secrets
+}
+
+// NewRedactor returns a redactor of secrets. Those shorter than six bytes are left
+// out.
+func NewRedactor(secrets ...Secret) *Redactor {
+	r := &Redactor{}
+	for _, s := range secrets {
+		value := s.Value
+		if token, ok := value.Token(); ok {
+			value = token
+		}
+		if len(value.Reveal()) >= minSecret { //nolint:forbidigo // to find it, and take it out (E28)
+			r.secrets = append(r.secrets, Secret{s.ID, value})
+		}
+	}
+	slices.SortStableFunc(r.secrets, func(a, b Secret) int {
+		return len(b.Value.Reveal()) - len(a.Value.Reveal()) //nolint:forbidigo // the longest is looked for first
+	})
+	var parts []string
+	for _, s := range r.secrets {
+		text := s.Value.Reveal() //nolint:forbidigo // to find it (E28)
+		parts = append(parts, "("+regexp.QuoteMeta(text)+")")
+		r.ids, r.heads = append(r.ids, s.ID), append(r.heads, text)
+	}
+	r.fixed = len(r.heads)
+	for _, s := range shapes {
+		parts = append(parts, `(\b`+regexp.QuoteMeta(s.head)+s.rest+`)`)
+		r.ids, r.heads = append(r.ids, s.id), append(r.heads, s.head)
+	}
+	r.find = regexp.MustCompile(strings.Join(parts, "|"))
+	return r
+}
+
+// With returns a redactor of more secrets.
+func (r *Redactor) With(secrets ...Secret) *Redactor {
+	return NewRedactor(append(slices.Clone(r.secrets), secrets...)...)
+}
+
+// Text returns s with [REDACTED:<id>] in place of each secret.
+func (r *Redactor) Text(s string) string {
+	found := r.find.FindAllStringSubmatchIndex(s, -1)
+	if found == nil {
+		return s
+	}
+	var b strings.Builder
+	last := 0
+	for _, m := range found {
+		b.WriteString(s[last:m[0]])
+		for g := range r.ids {
+			if m[2*g+2] >= 0 {
+				b.WriteString("[REDACTED:" + r.ids[g] + "]")
+				break
+			}
+		}
+		last = m[1]
+	}
+	b.WriteString(s[last:])
+	return b.String()
+}
+
+// JSON returns a value of JSON without secrets in its strings and keys. Where
+// there are none it is the same bytes. What is no JSON becomes a redacted
+// string.
+func (r *Redactor) JSON(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return raw
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		out, _ := json.Marshal(r.Text(string(raw))) // a string
+		return out
+	}
+	clean, changed := r.value(v)
+	if !changed {
+		return raw
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(clean) // it came from JSON
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// value returns v without secrets, and whether there were any.
+func (r *Redactor) value(v any) (clean any, changed bool) {
+	switch v := v.(type) {
+	case string:
+		s := r.Text(v)
+		return s, s != v
+	case []any:
+		for i := range v {
+			item, c := r.value(v[i])
+			v[i], changed = item, changed || c
+		}
+		return v, changed
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key, member := range v {
+			name := r.Text(key)
+			m, c := r.value(member)
+			out[name], changed = m, changed || c || name != key
+		}
+		return out, changed
+	}
+	return v, false
+}

@@ -1,0 +1,97 @@
+package eventlog
+
+import "strings"
+
+// A Splitter takes secrets out of a text that comes in pieces. What could become
+// a secret with the next piece is held back until that is decided (E28). It is
+// for one text, and not safe for concurrent use.
+type Splitter struct {
+	r         *Redactor
+	held      string
+	swallowed bool // inside a token that was too long to hold: its rest is dropped
+}
+
+// maxHeld is how much of a text is held back; a token that is longer is taken out
+// without its end.
+const maxHeld = 8 << 10
+
+// Split returns a splitter for one text.
+func (r *Redactor) Split() *Splitter { return &Splitter{r: r} }
+
+// Write takes the next piece and returns what is decided, which may be nothing.
+func (s *Splitter) Write(piece string) string {
+	if s.swallowed {
+		piece = strings.TrimLeftFunc(piece, func(c rune) bool { return c < 0x80 && tokenByte(byte(c)) })
+		if piece == "" {
+			return ""
+		}
+		s.swallowed = false
+	}
+	text := s.held + piece
+	cut := s.decided(text)
+	if len(text)-cut > maxHeld {
+		s.held, s.swallowed = "", true
+		return s.r.Text(text[:cut]) + "[REDACTED:token]"
+	}
+	s.held = text[cut:]
+	return s.r.Text(text[:cut])
+}
+
+// Close returns what was held back. Nothing is written behind it.
+func (s *Splitter) Close() string {
+	text := s.held
+	s.held = ""
+	return s.r.Text(text)
+}
+
+// decided returns up to where text cannot change with what comes: not inside a
+// secret, and not where one may have begun.
+func (s *Splitter) decided(text string) int {
+	cut := len(text)
+	for i, head := range s.r.heads {
+		if i < s.r.fixed {
+			cut = min(cut, partial(text, head))
+			continue
+		}
+		cut = min(cut, partial(text, head), openToken(text, head))
+	}
+	for _, m := range s.r.find.FindAllStringIndex(text, -1) {
+		if m[0] < cut && cut < m[1] {
+			if cut = m[1]; cut == len(text) {
+				return m[0] // a shape may go on
+			}
+		}
+	}
+	return cut
+}
+
+// partial returns where text ends with the beginning of head, or its length. All
+// of head counts too when text ends with it only if something may follow, which
+// openToken says.
+func partial(text, head string) int {
+	for n := min(len(head)-1, len(text)); n > 0; n-- {
+		if strings.HasSuffix(text, head[:n]) {
+			return len(text) - n
+		}
+	}
+	return len(text)
+}
+
+// openToken returns where text ends with head and letters of a token, or its
+// length.
+func openToken(text, head string) int {
+	run := len(text)
+	for run > 0 && tokenByte(text[run-1]) {
+		run--
+	}
+	from := max(run-len(head), 0)
+	if at := strings.Index(text[from:], head); at >= 0 {
+		return from + at
+	}
+	return len(text)
+}
+
+// tokenByte reports whether c may stand in a token.
+func tokenByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_-./+~=", c) >= 0
+}
