@@ -48,6 +48,8 @@ const (
 	EventChainEscalated      = "core.workflowChain.confidence-escalated"
 
 	EventEscalationSuppressed = "agentbus.escalation.suppressed"
+	EventJoined               = "agentbus.fanout.joined" // all branches of a fan-out are final; their events come before
+	EventRunWaiting           = "agentbus.run.waiting"   // a conversation is parked on interrupts: its nodes are suspended
 )
 
 // Terminal reports whether an event of this type ends its run: there is exactly

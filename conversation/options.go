@@ -68,6 +68,15 @@ type Options struct {
 	// none. A nested run is always charged to those of the run around it.
 	Budget *Budget
 
+	// Reasoning is how much of what a model thought is told: ReasoningSummary,
+	// ReasoningFull or ReasoningOff; "" is a summary (E25).
+	Reasoning string
+	// Redact takes what is secret out of what agents say, before it is stored or
+	// said to anybody else; nil takes out nothing (E28).
+	Redact Redactor
+
+	// retold is what a drive that is replayed calls its conversation and its seed.
+	retold *retold
 	// leaves tells, of a drive that is replayed, the turns that it left pending
 	// while others beside them ended; nil otherwise.
 	leaves func(agentbus.TurnID) bool
@@ -114,7 +123,10 @@ func (o *Options) resolve(e *enclosing) (Options, error) {
 	}
 	if e.serves(&r.Lineage) {
 		r.Payer, r.MaxDepth = cmp.Or(r.Payer, e.options.Payer), cmp.Or(r.MaxDepth, e.options.MaxDepth)
-		r.AskTimeout = cmp.Or(r.AskTimeout, e.options.AskTimeout)
+		r.AskTimeout, r.Reasoning = cmp.Or(r.AskTimeout, e.options.AskTimeout), cmp.Or(r.Reasoning, e.options.Reasoning)
+		if r.Redact == nil {
+			r.Redact = e.options.Redact
+		}
 		if r.Journal == nil {
 			r.Journal, r.Runs, r.Owner, r.TTL = e.options.Journal, e.options.Runs, e.options.Owner, e.options.TTL
 		}

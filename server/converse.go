@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -147,6 +148,7 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 	if o.Spec, err = json.Marshal(sp); err != nil {
 		return c, o, err
 	}
+	o.Redact = s.redactor(sp.Peers, o.Lineage.Auth)
 	if o.Sealed, err = s.seal(agentbus.ExecutionID(o.Run), st.Authorization); err != nil {
 		return c, o, err
 	}
@@ -224,6 +226,24 @@ func (s *wiring) defined(sp spec) (conversation.Conversation, error) {
 	return c, err
 }
 
+// ref is who an agent is on the event wire, where that is not what its speaker
+// says: one that speaks A2A is that of another host (E21).
+func (s *wiring) ref(agent string) agentbus.AgentRef {
+	a := s.cfg.Agents[agent]
+	if a.Kind != config.KindA2A {
+		return agentbus.AgentRef{}
+	}
+	base := a.URL
+	if base == "" && len(a.URLs) > 0 {
+		base = a.URLs[0]
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return agentbus.AgentRef{}
+	}
+	return agentbus.AgentRef{AgentID: agentbus.PeerAgent(u.Host, agent)}
+}
+
 func keys[V any](m map[string]V) []string {
 	var names []string
 	for name := range m {
@@ -244,7 +264,7 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 		b, err := s.agent(p.Agent)
 		faults = append(faults, err)
 		part := conversation.Participant{
-			Name: agentbus.Speaker(speakers[i]), Slug: p.Slug, Label: p.Label, Agent: p.Agent,
+			Name: agentbus.Speaker(speakers[i]), Slug: p.Slug, Label: p.Label, Agent: p.Agent, Ref: s.ref(p.Agent),
 			Backend: agentbus.Wrap(b, s.approvalOf(&def, i), s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned), calling),
 			Auth:    conversation.AuthMode(p.Auth),
 		}
@@ -311,6 +331,7 @@ func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
 	return conversation.Backend(conversation.BackendConfig{
 		Conversation: c, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, Spec: stored, MaxDepth: s.cfg.Limits.MaxDepth,
 		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
+		Redact: func(forwarded agentbus.Credential) conversation.Redactor { return s.redactor(nil, forwarded) },
 		Payer: func(ctx context.Context) agentbus.Payer {
 			p, _ := gateway.InProcessOf(ctx) // the gateway has said who pays
 			return p.Payer

@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/agentbus/agentbus/a2a"
+	"github.com/agentbus/agentbus/eventlog"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/policy"
@@ -24,6 +25,7 @@ type wiring struct {
 	found    *a2a.Directory
 	programs map[string]*program // agents that are programs, by name
 	breakers map[guarded]*policy.Breaker
+	redacts  redaction
 }
 
 // now returns the wiring in force.
@@ -35,6 +37,7 @@ func (s *Server) wire(c Config) (*wiring, error) {
 	if err := w.buildIdentity(); err != nil {
 		return nil, err
 	}
+	w.redacts = redaction{eventlog.NewRedactor(w.configuredSecrets()...)}
 	w.buildBreakers()
 	if err := w.buildAgents(); err != nil {
 		return nil, err

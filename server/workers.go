@@ -164,7 +164,7 @@ func (w *workers) perform(ctx context.Context, e *agentbus.Execution) error {
 			return err
 		case event.Result != nil:
 			w.log.LogAttrs(ctx, slog.LevelInfo, "run halted", slog.String("run", string(e.Run)), slog.String("halt", string(event.Result.Halt.Kind)), slog.Int("turns", len(event.Result.Turns)))
-		case w.leaving.Load() && (event.Type == agentbus.EventStarted || event.Type == agentbus.EventResumed || event.Type == agentbus.EventTurnDone):
+		case w.leaving.Load() && (event.Type == conversation.EventStarted || event.Type == conversation.EventResumed || event.Type == conversation.EventTurnDone):
 			cancel(conversation.ErrLeave)
 		}
 	}
@@ -227,13 +227,13 @@ func (s *wiring) orphan(ctx context.Context, e *agentbus.Execution) (c conversat
 // credit gives o the sealed credential of a run that somebody pays for, or the
 // halt of one that waits for it (R18).
 func (s *wiring) credit(ctx context.Context, e *agentbus.Execution, o *conversation.Options) error {
-	if e.Payer == LocalPayer {
+	if o.Redact = s.redactor(nil); e.Payer == LocalPayer {
 		return nil
 	}
 	c, why, err := s.unsealed(ctx, e)
 	if err == nil && why != "" {
 		o.Halt = waiting(e.Payer, why)
 	}
-	o.Lineage.Auth = c
+	o.Lineage.Auth, o.Redact = c, s.redactor(nil, c)
 	return err
 }
