@@ -251,3 +251,28 @@ func TestK6Layers(t *testing.T) {
 		t.Errorf("dropped %v", dropped)
 	}
 }
+
+// K10, X28, X29: what belongs to a conversation is found under the install key by
+// payer, agent and root together, each behind its length: a root that was made
+// up, one that is written nearly alike and words that run together find nothing.
+func TestX28KeysOfAConversation(t *testing.T) {
+	t.Parallel()
+	seen := map[agentbus.Digest]string{}
+	for name, d := range map[string]agentbus.Digest{
+		"":                           agentbus.Keyed([]byte("key"), "alice", "critic", "A_b"),
+		"X28 of another payer":       agentbus.Keyed([]byte("key"), "mallory", "critic", "A_b"),
+		"X28 of another agent":       agentbus.Keyed([]byte("key"), "alice", "writer", "A_b"),
+		"X28 under another key":      agentbus.Keyed([]byte("guess"), "alice", "critic", "A_b"),
+		"X28 under none":             agentbus.Keyed(nil, "alice", "critic", "A_b"),
+		"X29 -":                      agentbus.Keyed([]byte("key"), "alice", "critic", "a-b"),
+		"X29 in another case":        agentbus.Keyed([]byte("key"), "alice", "critic", "a_b"),
+		"running together":           agentbus.Keyed([]byte("key"), "alicecritic", "A_b"),
+		"running together elsewhere": agentbus.Keyed([]byte("key"), "alice", "criticA", "_b"),
+		"with one more":              agentbus.Keyed([]byte("key"), "alice", "critic", "A_b", ""),
+	} {
+		if other, twice := seen[d]; twice {
+			t.Errorf("%q and %q have one key", name, other)
+		}
+		seen[d] = name
+	}
+}

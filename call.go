@@ -71,7 +71,10 @@ type Call struct {
 	Messages []Message // the conversation so far, oldest first
 	// Seen is how many of Messages a backend that keeps a session has been
 	// sent, or has said, already; others ignore it (R4).
-	Seen      int
+	Seen int
+	// Inline says that whoever the answer mentions is called by who makes the call
+	// (C14); backends whose agents know of that tell them.
+	Inline    bool
 	MaxTokens int // most output tokens; 0: the agent decides
 	// Resolution answers what the backend asked for when it was called in this
 	// turn before; nil: it asked for nothing (R22).

@@ -1,7 +1,9 @@
 package agentbus
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"net/http"
 	"strings"
@@ -47,6 +49,20 @@ func (l Lineage) Contexts(session string, legacy bool) (parent, root string) {
 		return session, l.ParentContext
 	}
 	return session, session
+}
+
+// Keyed is the HMAC-SHA-256 under the install key of words, each behind its
+// length, so that no two lists of them run together: how what belongs to a
+// conversation is found, its worker, its memory, its URL (K10). Who does not have
+// the key cannot say which words come to the same.
+func Keyed(installKey []byte, words ...string) (d Digest) {
+	m := hmac.New(sha256.New, installKey)
+	for _, s := range words {
+		m.Write(binary.AppendUvarint(nil, uint64(len(s))))
+		m.Write([]byte(s))
+	}
+	m.Sum(d[:0])
+	return d
 }
 
 // Layer sets the headers of extra in h, each in place of what h has: how the

@@ -108,7 +108,10 @@ type Settlement struct {
 	Unbilled Micros   // what the call cost above its hold, which nobody pays
 	Hold     Hold     // of the reservation: released, and Cost spent in its place
 	Notes    []string // added to those of the reservation
-	Ended    time.Time
+	// Tasks are those that the answer tells of (A12): they are seen with the
+	// settlement, or nothing is settled.
+	Tasks []RemoteTask
+	Ended time.Time
 }
 
 // A Voiding ends an attempt that failed or was cut: amount 0, the key is free

@@ -89,7 +89,7 @@ func told(messages []agentbus.Message) agentbus.Digest {
 func (t *talk) request() *sdk.SendMessageRequest {
 	m := &sdk.Message{ID: t.message, Role: sdk.MessageRoleUser, Metadata: map[string]any{MetadataKey: json.RawMessage(LineageMetadata(t.call.Lineage))}}
 	req := &sdk.SendMessageRequest{Message: m}
-	if said := MentionMetadata(t.call.Lineage, false); said != nil { // its place in the chain of agents (C4)
+	if said := MentionMetadata(t.call.Lineage, t.call.Inline); said != nil { // its place in the chain of agents (C4)
 		m.SetMeta(metaMentionable, said)
 	}
 	if r := t.call.Resolution; r != nil {

@@ -119,17 +119,29 @@ func (b *Backend) fetch(ctx context.Context, at string) (*sdk.AgentCard, error) 
 	}
 	defer func() { _ = resp.Body.Close() }() // what could fail has been read
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxCard+1))
-	var card sdk.AgentCard
 	switch {
 	case err != nil:
 		return nil, unusable("the agent's card could not be read", err)
 	case len(raw) > maxCard:
 		return nil, unusable("the agent's card is larger than 256 KiB", nil)
 	}
-	if err := json.Unmarshal(raw, &card); err != nil {
+	return readCard(raw)
+}
+
+// readCard reads what calls need of a card, and nothing else: other SDKs write
+// some of the rest in ways that this one refuses, such as the security schemes
+// of the one for JavaScript (A10).
+func readCard(raw []byte) (*sdk.AgentCard, error) {
+	var told struct {
+		SupportedInterfaces []*sdk.AgentInterface `json:"supportedInterfaces"`
+		Capabilities        struct {
+			Streaming bool `json:"streaming"`
+		} `json:"capabilities"`
+	}
+	if err := json.Unmarshal(raw, &told); err != nil {
 		return nil, unusable("the agent's card is no agent card of A2A 1.0", err)
 	}
-	return &card, nil
+	return &sdk.AgentCard{SupportedInterfaces: told.SupportedInterfaces, Capabilities: sdk.AgentCapabilities{Streaming: told.Capabilities.Streaming}}, nil
 }
 
 // choose returns the first interface of a card that we speak (A37). One on

@@ -204,6 +204,17 @@ func (e *Error) Body(b Binding, id []byte) []byte {
 	return e.Body(b, nil) // the id is no JSON
 }
 
+// Event returns e as an event of a stream of a binding. That of HTTP+JSON has
+// the type error, by which the SDK for JavaScript tells it from an answer; others
+// read the data, whatever the type.
+func (e *Error) Event(b Binding, id []byte) []byte {
+	event := "data: "
+	if b == REST {
+		event = "event: error\ndata: "
+	}
+	return append(append([]byte(event), e.Body(b, id)...), "\n\n"...)
+}
+
 // grpc returns the name that the REST binding gives the error's status.
 func (e *Error) grpc(status int) string {
 	if e.Domain != DomainBus {

@@ -79,6 +79,19 @@ func TestErrorShapes(t *testing.T) {
 	}
 }
 
+// A33: an error in a stream of HTTP+JSON is told from an answer by the type of its
+// event; in one of JSON-RPC, as any other, by its member.
+func TestErrorEvents(t *testing.T) {
+	t.Parallel()
+	e := a2a.ErrorOf(refused)
+	for b, before := range map[a2a.Binding]string{a2a.REST: "event: error\ndata: ", a2a.JSONRPC: "data: "} {
+		want := before + string(e.Body(b, []byte("7"))) + "\n\n"
+		if got := string(e.Event(b, []byte("7"))); got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	}
+}
+
 // A16: what the bus writes it reads, from either binding.
 func TestErrorRoundTrip(t *testing.T) {
 	t.Parallel()

@@ -100,12 +100,11 @@ func (x *exchange) finish() {
 	case failure == nil:
 		x.answer()
 	case x.wrote:
-		e := ErrorOf(*failure)
-		_, _ = x.ResponseWriter.Write(append(append([]byte("data: "), e.Body(x.binding, x.id)...), "\n\n"...)) // whoever left is not told
+		_, _ = x.ResponseWriter.Write(ErrorOf(*failure).Event(x.binding, x.id)) // whoever left is not told
 		x.Flush()
 	case x.streams && x.binding == JSONRPC && ErrorOf(*failure).HTTPStatus(JSONRPC) == http.StatusOK:
 		x.head()
-		_, _ = x.ResponseWriter.Write(append(append([]byte("data: "), ErrorOf(*failure).Body(x.binding, x.id)...), "\n\n"...)) // as above
+		_, _ = x.ResponseWriter.Write(ErrorOf(*failure).Event(x.binding, x.id)) // as above
 		x.Flush()
 	default:
 		WriteError(x.ResponseWriter, x.binding, x.id, *failure)

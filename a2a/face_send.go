@@ -400,7 +400,7 @@ func resolution(in *incoming, ask *wanted) *agentbus.Resolution {
 	switch d := agentbus.Decision(text(metaAt(in.message.Metadata, metaMentionable, metaResolution, "outcome"))); d {
 	case agentbus.DecisionDenied, agentbus.DecisionExpired:
 		out.Decision = d
-	case agentbus.DecisionGranted:
+	case agentbus.DecisionGranted, agentbus.DecisionWithdrawn:
 	}
 	return out
 }

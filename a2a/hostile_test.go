@@ -203,3 +203,24 @@ func TestCardElsewhere(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A10, A33: the SDK for JavaScript writes a card whose security schemes the one
+// for Go cannot read. They are not needed to call it.
+func TestCardOfAnotherSDK(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/rpc" {
+			events(w, working, fmt.Sprintf(piece, false, "hi"), completed)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"name":"x","supportedInterfaces":[{"url":"http://%s/rpc","protocolBinding":"JSONRPC","tenant":"","protocolVersion":"1.0"}],
+			"capabilities":{"streaming":true,"extensions":[]},"skills":[],"signatures":[],
+			"securitySchemes":{"key":{"scheme":{"$case":"httpAuthSecurityScheme","value":{"scheme":"Bearer"}}}},
+			"securityRequirements":[{"schemes":{"key":{"list":[]}}}]}`, r.Host)
+	}))
+	t.Cleanup(srv.Close)
+	if got, err := collect(t, newBackend(t, a2a.BackendConfig{URL: srv.URL}), call("hello")); err != nil || got.Text != "hi" {
+		t.Errorf("got %q, %v", got.Text, err)
+	}
+}

@@ -83,6 +83,10 @@ func TestPeekRefuses(t *testing.T) {
 		msg(`"metadata":{"mentionable":{"agentChain":{"hop":1}}}`):                                                              -32600,
 		msg(`"metadata":{"mentionable":{"agent_chain":{"hop":1,"HOP":9}}}`):                                                     -32600,
 		msg(`"metadata":{"mentionable":{"recipient_capabilities":{"agent_chain":{"hop":1,"hop":2}}}}`):                          -32600,
+		msg(`"metadata":{"mentionable":{"identity_evidence":[],"identity_evidence":[]}}`):                                       -32600, // C20: one of them would stay
+		msg(`"metadata":{"mentionable":{"identity_evidence":[],"identity_Evidence":[]}}`):                                       -32600,
+		msg(`"metadata":{"mentionable":{"chain_token":"a","chain_token":"b"}}`):                                                 -32600,
+		msg(`"metadata":{"mentionable":{"verifiable_credentials":[],"Verifiable_credentials":[]}}`):                             -32600,
 		msg(`"metadata":{"agentbus":{"x-tangle-runid":"a","X-Tangle-RunID":"b"}}`):                                              -32600,
 		`{"method":"SendMessage","params":{"metadata":{"mentionable":1,"mentionable":2}}}`:                                      -32600,
 		`{"method":"SendMessage","params":{"configuration":{"taskPushNotificationConfig":{},"TaskPushNotificationConfig":{}}}}`: -32600,

@@ -146,10 +146,14 @@ func (d *driver) ask(h *agentbus.Halt, now *intent, failure error) {
 // interrupt returns what a turn raises.
 func (d *driver) interrupt(t *agentbus.Turn, ask agentbus.Ask) *agentbus.Interrupt {
 	raised := time.Now()
+	expires := raised.Add(cmp.Or(max(0, ask.Timeout), d.options.AskTimeout))
+	if !d.until.IsZero() && d.until.Before(expires) {
+		expires = d.until // nobody would go on with it later
+	}
 	root, path := d.place()
 	return &agentbus.Interrupt{
 		ID: agentbus.InterruptOf(d.execution.ID, t.ID, t.Attempts), Run: t.Run, Execution: d.execution.ID, Root: root, Turn: t.ID,
-		Payer: t.Payer, Path: append(path, t.Speaker), Ask: ask, Raised: raised, Expires: raised.Add(cmp.Or(max(0, ask.Timeout), d.options.AskTimeout)),
+		Payer: t.Payer, Path: append(path, t.Speaker), Ask: ask, Raised: raised, Expires: expires,
 	}
 }
 

@@ -279,6 +279,30 @@ func TestNestedAsk(t *testing.T) {
 	}
 }
 
+// R3, R22: who waits when the time of the run is up waits no longer: what it asked
+// expires then, at any depth, unless it does before.
+func TestAskExpiresWithTheRun(t *testing.T) {
+	t.Parallel()
+	var a agents
+	deadline := time.Now().Add(time.Hour)
+	inner := talk(1, "x", a.asking("X"), "y", a.says("Y"))
+	inner.Name = "panel"
+	nested := conversation.Backend(conversation.BackendConfig{Conversation: inner})
+	for name, tt := range map[string]struct {
+		b       agentbus.Backend
+		timeout time.Duration
+		want    bool
+	}{"of its own": {a.asking("A"), 0, true}, "nested": {nested, 0, true}, "shorter": {a.asking("A"), time.Minute, false}} {
+		m := newRecorder()
+		o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m, Deadline: deadline, AskTimeout: tt.timeout}
+		r, err := ran(t.Context(), talk(2, "a", tt.b, "b", a.says("B")), o)
+		waits(t, r, err)
+		if got := m.Waiting()[0].Expires; got.Equal(deadline) != tt.want || got.After(deadline) {
+			t.Errorf("%s: it expires at %v, and the run is over at %v", name, got, deadline)
+		}
+	}
+}
+
 // R22: what somebody below was denied is that one's to fail.
 func TestNestedDenied(t *testing.T) {
 	t.Parallel()

@@ -213,7 +213,7 @@ func (c *Conversation) participantFaults(i int) (faults []error) {
 // planFaults returns the faults of a plan of ours.
 func (c *Conversation) planFaults() (faults []error) {
 	var names []agentbus.Speaker
-	switch p := c.Plan.(type) {
+	switch p := plain(c.Plan).(type) {
 	case Alternate:
 		if names = p[:]; len(c.Participants) != 2 {
 			return []error{fmt.Errorf("plan: alternate needs exactly 2 participants, not %d; use round-robin", len(c.Participants))}
@@ -227,6 +227,10 @@ func (c *Conversation) planFaults() (faults []error) {
 		if names = p.Ask; p.Synthesizer != "" {
 			names = append(slices.Clip(names), p.Synthesizer)
 		}
+	case nowhere:
+		return []error{errNowhere}
+	case Relay:
+		faults, names = p.faults(), p.speakers()
 	case Moderator:
 		faults, names = p.faults(), append(slices.Clip(p.Others), p.Decides)
 	}
@@ -241,10 +245,42 @@ func (c *Conversation) planFaults() (faults []error) {
 // maxWidth returns the most that may be asked at once.
 func (c *Conversation) maxWidth() int { return cmp.Or(c.MaxWidth, DefaultMaxWidth) }
 
+// plain returns what a pointer to a plan of ours points to: it is that plan, and
+// what is wrong with it is found in the same way.
+func plain(p Plan) Plan {
+	switch p := p.(type) {
+	case *Alternate:
+		return pointed(p)
+	case *RoundRobin:
+		return pointed(p)
+	case *FanOut:
+		return pointed(p)
+	case *Moderator:
+		return pointed(p)
+	}
+	return p
+}
+
+// pointed returns what p points to; nowhere is a plan of its own, which is refused.
+func pointed[P Plan](p *P) Plan {
+	if p == nil {
+		return nowhere{}
+	}
+	return *p
+}
+
+// nowhere is a nil pointer to a plan.
+type nowhere struct{}
+
+// Next fails.
+func (nowhere) Next([]agentbus.Turn) (Step, error) { return Step{}, errNowhere }
+
+var errNowhere = errors.New("plan: is a nil pointer")
+
 // plan returns the plan, or the default one (R3).
 func (c *Conversation) plan() Plan {
 	if c.Plan != nil {
-		return c.Plan
+		return plain(c.Plan)
 	}
 	names := make([]agentbus.Speaker, len(c.Participants))
 	for i := range c.Participants {
@@ -280,7 +316,7 @@ func (c *Conversation) digest() agentbus.Digest {
 		Participants                      []participant
 	}{c.Name, c.Version, c.HaltContains, fmt.Sprintf("%T", c.plan()), c.MaxTurns, nil}
 	switch p := c.plan().(type) {
-	case FanOut, Moderator:
+	case FanOut, Moderator, Relay:
 		def.Plan += fmt.Sprintf("%q", p)
 	case Alternate:
 		def.Plan += c.unusual(p[:])

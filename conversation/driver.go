@@ -19,6 +19,7 @@ type driver struct {
 	plan         Plan
 	options      Options
 	enclosing    *enclosing
+	until        time.Time // when its time is up, or that of a run around it; zero: never
 
 	execution agentbus.Execution
 	lineage   agentbus.Lineage // that its calls are made from
@@ -29,6 +30,7 @@ type driver struct {
 	sent      []script // what each participant has been sent
 	spent     agentbus.Micros
 	unwritten []agentbus.Event // go with the next write
+	refused   []agentbus.Event // mentions of the last turn that were not relayed
 	decided   map[int]decided  // by index: of what carried turns ask
 	asking    []*intent        // turns that ask, which go with the halt
 	asked     *agentbus.Error  // the first that the run waits for
@@ -73,6 +75,7 @@ func newDriver(ctx context.Context, c Conversation, o Options) (*driver, error) 
 	if d.options, err = o.resolve(d.enclosing); err != nil {
 		return nil, err
 	}
+	d.until = d.enclosing.ends(&d.options)
 	if err := o.Lineage.CheckDepth(d.options.MaxDepth); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 
 	"github.com/agentbus/agentbus"
@@ -23,8 +24,9 @@ type branch struct {
 	at      int  // among the branches
 	stands  bool // nothing is left to be done for its turn
 	account *account
-	before  agentbus.Micros // its cost when it began
-	asked   error           // what it asks, which is told when the others have ended
+	before  agentbus.Micros    // its cost when it began
+	hush    context.CancelFunc // has it speak no more
+	asked   error              // what it asks, which is told when the others have ended
 }
 
 // newFan returns the branches of step as stored turns have them; the first has
@@ -184,7 +186,7 @@ func (d *driver) fanOut(step *Step) (*intent, *agentbus.Halt, error) {
 			b.who = d.index(b.turn.Speaker)
 			continue
 		}
-		now, err := d.intend(d.index(step.Together[b.at]), len(d.turns)+b.at)
+		now, err := d.intend(d.lineage, d.index(step.Together[b.at]), len(d.turns)+b.at, "")
 		if err != nil {
 			d.account.release(all)
 			return nil, nil, err

@@ -3,6 +3,7 @@ package conversation_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -278,6 +279,11 @@ func TestPlanFaults(t *testing.T) {
 		{conversation.FanOut{Ask: []agentbus.Speaker{"a", "b"}, Join: "most"}, `join "most" is not all, any, best-effort or quorum:K`},
 		{conversation.FanOut{Ask: []agentbus.Speaker{"a", "b"}, Join: "quorum:0"}, `join "quorum:0" is not all, any, best-effort or quorum:K`},
 		{conversation.FanOut{Ask: []agentbus.Speaker{"a", "b"}, Join: conversation.JoinQuorum(3)}, "join quorum:3 needs more than the 2 that are asked"},
+		{&conversation.FanOut{}, "plan: fan-out asks nobody"},
+		{&conversation.Moderator{Decides: "a"}, "plan: moderator has nobody to name"},
+		{&conversation.Alternate{"a", "b"}, "plan: alternate needs exactly 2 participants, not 3; use round-robin"},
+		{&conversation.RoundRobin{"x"}, `plan: "x" is no participant`},
+		{(*conversation.FanOut)(nil), "plan: is a nil pointer"},
 		{conversation.Moderator{Decides: "a"}, "plan: moderator has nobody to name"},
 		{conversation.Moderator{Decides: "a", Others: []agentbus.Speaker{"a"}}, `plan: moderator names "a" twice`},
 		{conversation.Moderator{Decides: "a", Others: []agentbus.Speaker{"done"}}, `plan: moderator ends with "done", which is the name of a participant`},
@@ -292,6 +298,48 @@ func TestPlanFaults(t *testing.T) {
 		if r, err := ran(t.Context(), c, conversation.Options{}); err == nil || r.Halt.Kind != agentbus.HaltAbort || len(a.calls) > 0 {
 			t.Errorf("%+v: %v", step, err)
 		}
+	}
+}
+
+// R15, R20: a pointer to a plan is that plan: the same answer, and the same
+// definition to be resumed with.
+func TestPointerToAPlan(t *testing.T) {
+	t.Parallel()
+	var a agents
+	c := fans("", "a", a.says("A"), "b", a.says("B"), "synth", a.says("S"))
+	r, err := ran(t.Context(), c, conversation.Options{})
+	p := c
+	plan, _ := c.Plan.(conversation.FanOut)
+	p.Plan = &plan
+	if again, perr := ran(t.Context(), p, conversation.Options{}); err != nil || perr != nil || again.Reply != r.Reply || again.Reply != "S" || p.Definition() != c.Definition() {
+		t.Errorf("%q and %q; %v, %v", r.Reply, again.Reply, err, perr)
+	}
+}
+
+// A backend may say what it likes for as long as it likes: what is kept of a turn is
+// bounded, also of a branch, whose siblings are kept.
+func TestReplyIsBounded(t *testing.T) {
+	t.Parallel()
+	var a agents
+	mega := strings.Repeat("x", 1<<20)
+	endless := agentbus.BackendFunc(func(context.Context, *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		return func(yield func(agentbus.Chunk, error) bool) {
+			for yield(agentbus.Chunk{Reasoning: mega, Usage: &cent}, nil) { //nolint:revive // until it is left
+			}
+		}
+	})
+	for name, c := range map[string]conversation.Conversation{
+		"a turn": talk(2, "a", endless, "b", a.says("B")), "a branch": fans(conversation.JoinAll, "a", endless, "b", a.says("B")),
+		"tool calls": talk(2, "a", a.streams(nil, agentbus.Chunk{ToolCall: &agentbus.ToolCall{Arguments: strings.Repeat(mega, 17)}}), "b", a.says("B")),
+	} {
+		r, err := ran(t.Context(), c, conversation.Options{})
+		if err != nil || r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Error.Code != agentbus.CodeAgentUnavailable || r.Halt.Error.Explain.Limit != conversation.MaxReply {
+			t.Errorf("%s: %+v, %v", name, r.Halt, err)
+		}
+	}
+	exact := a.streams(nil, agentbus.Chunk{Text: mega[:len(mega)-1]}, agentbus.Chunk{Text: strings.Repeat(mega, 15) + "x"})
+	if r, err := ran(t.Context(), talk(1, "a", exact, "b", a.says("B")), conversation.Options{}); err != nil || r.Halt.Kind != agentbus.HaltMaxTurns {
+		t.Errorf("as long as it may be: %+v, %v", r.Halt, err)
 	}
 }
 

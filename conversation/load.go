@@ -52,6 +52,9 @@ func (d *driver) adopt(stored []agentbus.Turn) error {
 		if t.State != agentbus.TurnDone {
 			break
 		}
+		if n := len(d.turns); n > 0 {
+			step = step.taken(t, &d.turns[n-1])
+		}
 		if t.Index != index || step.Speaker != t.Speaker && !d.options.Force {
 			return d.disagrees(t, &step)
 		}

@@ -64,6 +64,7 @@ func stopped(ctx context.Context) (*agentbus.Halt, error) {
 func (d *driver) first(ctx context.Context) (*intent, *agentbus.Halt, error) {
 	for {
 		next, halt, err := d.decide()
+		d.refused = nil // it was told with its turn
 		if halt != nil || err != nil {
 			return nil, halt, err
 		}
@@ -126,6 +127,8 @@ func (d *driver) beginTurns(ctx context.Context, opens []agentbus.Event, turns .
 // it is nil, and events behind those that are to be written.
 func (d *driver) finishTurn(ctx context.Context, t, next *agentbus.Turn, events ...agentbus.Event) error {
 	faults.At(faults.FinishBefore)
+	events = append(events, d.refused...)
+	d.refused = nil
 	if err := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, next, d.events(events...)...); err != nil {
 		return fmt.Errorf("finish turn %s: %w", t.ID, err)
 	}
@@ -152,6 +155,7 @@ func (d *driver) decide() (*intent, *agentbus.Halt, error) {
 	if len(step.Together) > 0 {
 		return d.fanOut(&step)
 	}
+	d.relay(&step)
 	who := d.index(step.Speaker)
 	if who < 0 {
 		return nil, nil, fmt.Errorf("%w of conversation %s: %q is no participant", errPlan, d.conversation.Name, step.Speaker)
@@ -161,7 +165,7 @@ func (d *driver) decide() (*intent, *agentbus.Halt, error) {
 		return nil, overBudget(full, p.MaxCost, p.Name), nil
 	}
 	d.say(step.Say, step.Speaker)
-	next, err := d.intend(who, len(d.turns))
+	next, err := d.intendIn(&step, who)
 	if err != nil {
 		d.account.release(p.MaxCost)
 		return nil, nil, err
@@ -206,12 +210,13 @@ func overBudget(full *account, worst agentbus.Micros, of ...agentbus.Speaker) *a
 	return h
 }
 
-// intend makes a turn, spoken by a participant, behind as many turns.
-func (d *driver) intend(who, behind int) (*intent, error) {
+// intend makes a turn, spoken by a participant, behind as many turns, as a call
+// made from a lineage. Its id ends with mark.
+func (d *driver) intend(from agentbus.Lineage, who, behind int, mark string) (*intent, error) {
 	p := &d.conversation.Participants[who]
 	index := d.execution.First + behind
-	id := d.execution.Run.Turn(index, agentbus.Speaker(p.slug()))
-	l, err := d.lineage.Next(id, p.wire())
+	id := d.execution.Run.Turn(index, agentbus.Speaker(p.slug()+mark))
+	l, err := from.Next(id, p.wire())
 	if err != nil {
 		return nil, err
 	}

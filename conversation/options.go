@@ -62,7 +62,8 @@ type Options struct {
 	// AskTimeout is how long an interrupt waits whose backend does not say; 0 is
 	// DefaultAskTimeout.
 	AskTimeout time.Duration
-	// Deadline halts the run; zero never does.
+	// Deadline halts the run; zero never does. What the run waits for expires then
+	// at the latest.
 	Deadline time.Time
 	// Budget is shared with other runs, beside the conversation's own; nil is
 	// none. A nested run is always charged to those of the run around it.
@@ -77,6 +78,9 @@ type Options struct {
 
 	// retold is what a drive that is replayed calls its conversation and its seed.
 	retold *retold
+	// refused tells, of a drive that is replayed, why a turn called nobody whom it
+	// mentioned before the turn of an index; nil otherwise.
+	refused func(id agentbus.TurnID, next int) error
 	// leaves tells, of a drive that is replayed, the turns that it left pending
 	// while others beside them ended; nil otherwise.
 	leaves func(agentbus.TurnID) bool
@@ -91,6 +95,7 @@ type enclosing struct {
 	options *Options
 	root    agentbus.ExecutionID // around all
 	path    []agentbus.Speaker   // from there to who speaks in turn
+	until   time.Time            // see driver
 }
 
 type enclosingKey struct{}
@@ -103,6 +108,15 @@ func enclosingOf(ctx context.Context) *enclosing {
 // serves reports whether l is a call of the enclosing turn itself.
 func (e *enclosing) serves(l *agentbus.Lineage) bool {
 	return e != nil && l.Turn != "" && e.turn.Run == l.Run && e.turn.Path == l.Path && e.turn.Parent == l.Parent && e.turn.ID == l.Turn
+}
+
+// ends returns when the time of a run with options o is up, or that of the run
+// around it, whichever is first; the zero time is never.
+func (e *enclosing) ends(o *Options) time.Time {
+	if !e.serves(&o.Lineage) || e.until.IsZero() || !o.Deadline.IsZero() && o.Deadline.Before(e.until) {
+		return o.Deadline
+	}
+	return e.until
 }
 
 // resolve returns o with its defaults, inside the enclosing turn if any.

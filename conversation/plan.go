@@ -23,6 +23,11 @@ type Step struct {
 	// Say is said to whoever speaks first, as a message of its user; "" is
 	// nothing.
 	Say string
+	// Inside says that the turn before it calls Speaker, as by a mention: the turn
+	// is made inside of that one, a hop further in the chain of agents (C7). Where
+	// that may call nobody, Instead speaks, and an event tells so (C8).
+	Inside  bool
+	Instead agentbus.Speaker
 	// Done says that the conversation is over instead, because of Reason.
 	Done   bool
 	Reason string

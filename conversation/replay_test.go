@@ -69,14 +69,14 @@ func (w *whims) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 			runtime.Gosched()
 			yield(agentbus.Chunk{Text: "r"}, ctx.Err())
 		default:
-			text := []string{"yes", "no <&>", "\xffbroken\u2028", "STOP", "say it again"}[r.IntN(5)]
+			text := []string{"yes", "no <&>", "\xffbroken\u2028", "STOP", "say it again", "what says @bob?", "you, @ann."}[r.IntN(7)]
 			yield(agentbus.Chunk{Text: text, Reasoning: "why", Usage: usage(), Model: "m"}, nil)
 		}
 	}
 }
 
 // How many plans aTalk draws from: those behind plansOfOne ask several at once.
-const plansOfOne, allPlans = 4, 7
+const plansOfOne, allPlans = 5, 8
 
 // aTalk is any conversation of whims.
 func aTalk(rt *rapid.T, w *whims, plans int) conversation.Conversation {
@@ -108,10 +108,16 @@ func aTalk(rt *rapid.T, w *whims, plans int) conversation.Conversation {
 			return conversation.Step{Speaker: names[0]}, nil
 		})
 	case 4:
-		c.Plan, c.MaxTurns = conversation.FanOut{Ask: names, Join: join}, 9
+		var relay conversation.Relay
+		for _, name := range names {
+			relay = append(relay, conversation.Peer{Speaker: name})
+		}
+		c.Plan = relay
 	case 5:
-		c.Plan, c.MaxTurns = conversation.FanOut{Ask: names[1:], Join: conversation.JoinBestEffort, Synthesizer: names[0]}, 9
+		c.Plan, c.MaxTurns = conversation.FanOut{Ask: names, Join: join}, 9
 	case 6:
+		c.Plan, c.MaxTurns = conversation.FanOut{Ask: names[1:], Join: conversation.JoinBestEffort, Synthesizer: names[0]}, 9
+	case 7:
 		c.Plan = conversation.PlanFunc(func(done []agentbus.Turn) (conversation.Step, error) {
 			if len(done)%3 == 1 {
 				return conversation.Step{Together: names[:2], Join: join, Say: "both"}, nil
@@ -142,6 +148,7 @@ func aRun(rt *rapid.T, plans int) (conversation.Conversation, conversation.Recor
 		id = agentbus.ExecutionOf("p", o.Lineage, c.Name)
 	}
 	for range rapid.IntRange(1, 5).Draw(rt, "drives") {
+		o.MaxHops = rapid.IntRange(1, 4).Draw(rt, "hops")
 		ctx, cancel := context.WithCancel(context.Background())
 		w.abort, o.Journal, o.Runs, c.Budget, o.Budget, o.Deadline = cancel, m, m, nil, nil, time.Time{}
 		switch rapid.IntRange(0, 8).Draw(rt, "drive") {

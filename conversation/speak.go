@@ -39,6 +39,34 @@ type voice struct {
 	why     *pieces // its reasoning
 	failure error
 	branch  bool // others speak at the same time
+	size    int  // of the reply, in bytes
+}
+
+// MaxReply is how many bytes the answer of one turn may have: text, reasoning and
+// tool calls together. Beyond, the turn fails with CodeAgentUnavailable: whatever
+// answers, what a run keeps of it is bounded.
+const MaxReply = 16 << 20
+
+// perToolCall is what a tool call counts beside its text.
+const perToolCall = 64
+
+// grow returns why an answer is longer than one may be, or nil.
+func (v *voice) grow(c *agentbus.Chunk) error {
+	if c.Void {
+		v.size = 0
+	}
+	v.size += len(c.Text) + len(c.Reasoning)
+	if t := c.ToolCall; t != nil {
+		v.size += perToolCall + len(t.ID) + len(t.Name) + len(t.Arguments)
+	}
+	size := max(v.size, len(c.Model)+len(c.Finish)) // which are in every chunk, and kept once
+	if size <= MaxReply {
+		return nil
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeAgentUnavailable, Message: string(v.turn.Speaker) + " answered more than is kept of one turn",
+		Explain: &agentbus.Explain{Rule: "R14", Observed: size, Limit: MaxReply, Next: "have it answer with less, such as a link to the whole"},
+	}
 }
 
 // call calls the backend of a turn.
@@ -47,14 +75,17 @@ func (d *driver) call(ctx context.Context, now *intent, a *account) iter.Seq2[ag
 	if err := now.decided.refused(); err != nil {
 		return func(yield func(agentbus.Chunk, error) bool) { yield(agentbus.Chunk{}, err) }
 	}
-	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen, Resolution: now.decided.answer()}
+	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen, Resolution: now.decided.answer(), Inline: d.relays()}
 	root, path := d.place()
-	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, path: append(path, t.Speaker)})
+	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, path: append(path, t.Speaker), until: d.until})
 	return guard.Call(ctx, p.Backend, call)
 }
 
 // hear puts the next piece of an answer to the rest, and tells of it.
 func (d *driver) hear(ctx context.Context, v *voice, chunk agentbus.Chunk, err error) {
+	if v.failure != nil {
+		return // a branch that is told to end
+	}
 	if err != nil {
 		v.failure = err
 		return
@@ -67,6 +98,11 @@ func (d *driver) hear(ctx context.Context, v *voice, chunk agentbus.Chunk, err e
 		v.text, v.why = nil, nil
 		v.tale.void()
 		d.emit(Event{Type: EventRetry, Turn: t, Branch: v.branch})
+	}
+	if err := v.grow(&chunk); err != nil {
+		v.failure = err
+		v.reply.Add(agentbus.Chunk{Usage: chunk.Usage}) // it is charged all the same
+		return
 	}
 	if v.text == nil {
 		v.text, v.why = d.options.pieces(), d.options.pieces()

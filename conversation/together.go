@@ -98,8 +98,11 @@ func (d *driver) listen(ctx context.Context, f *fan, rest []*branch) {
 	var speakers sync.WaitGroup
 	for _, b := range rest {
 		b.account = d.account.turn(b.held)
-		answer := d.call(speaking, b.intent, b.account)
+		alone, hush := context.WithCancel(speaking)
+		b.hush = hush
+		answer := d.call(alone, b.intent, b.account)
 		speakers.Go(func() {
+			defer hush()
 			for chunk, err := range answer {
 				words <- word{branch: b, chunk: chunk, err: err}
 			}
@@ -119,7 +122,9 @@ func (d *driver) listen(ctx context.Context, f *fan, rest []*branch) {
 		if w.ended {
 			d.ended(ctx, f, w.branch)
 		} else if !d.gone {
-			d.hear(ctx, &w.branch.voice, w.chunk, w.err)
+			if d.hear(ctx, &w.branch.voice, w.chunk, w.err); w.branch.failure != nil {
+				w.branch.hush() // it may not have noticed
+			}
 		}
 		switch {
 		case d.gone:

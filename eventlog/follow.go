@@ -131,6 +131,9 @@ func (f *Follower) look(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if e.Position > f.c.After {
+			break // it came meanwhile
+		}
 		f.ended = agentbus.Terminal(e.Type)
 	}
 	return nil

@@ -2,9 +2,7 @@ package execagent
 
 import (
 	"cmp"
-	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
@@ -24,14 +22,10 @@ func workerKey(installKey []byte, payer agentbus.Payer, agent string, l agentbus
 	return hex.EncodeToString(keyed(installKey, "worker", string(payer), agent, cmp.Or(l.RootContext, string(l.Run))))
 }
 
-// keyed returns 16 bytes of the HMAC of words, each behind its length.
+// keyed returns 16 bytes of the HMAC of words.
 func keyed(installKey []byte, words ...string) []byte {
-	m := hmac.New(sha256.New, installKey)
-	for _, s := range words {
-		m.Write(binary.AppendUvarint(nil, uint64(len(s))))
-		m.Write([]byte(s))
-	}
-	return m.Sum(nil)[:16]
+	d := agentbus.Keyed(installKey, words...)
+	return d[:16]
 }
 
 // rooms are the working directories of a program.

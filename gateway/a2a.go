@@ -36,7 +36,8 @@ type A2AConfig struct {
 	// caller asked for; nobody else is believed (A10).
 	TrustedProxies []netip.Prefix
 	// Tasks remember where the tasks of A2A agents are, and whose (A12); nil:
-	// only this process does.
+	// only this process does. The Ledger remembers those that it settles in the
+	// same place.
 	Tasks RemoteTasks
 	// Edit is shown each request before it is counted, with its body, and returns
 	// the body to go on with: it may add and remove metadata, and complete the

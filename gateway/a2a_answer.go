@@ -97,7 +97,11 @@ func (a *answer) convertA2A(body []byte, kept http.Header) (sent, told []byte, e
 		}
 	}
 	e.told = a2a.ReadFrame(body, e.binding)
-	if err := a.owns(&e.told); err != nil {
+	learn := a.owns
+	if a.settlesTasks(&e.told) {
+		learn = a.claims
+	}
+	if err := learn(&e.told); err != nil {
 		return nil, nil, err
 	}
 	if !e.call.Operation.Streams() || e.binding == a2a.REST && x.toldError() {

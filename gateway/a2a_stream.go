@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -286,8 +287,7 @@ func (s *events) finish(err error) {
 		x.failed = err
 		s.gateway.void(s.r.Context(), x, err, s.usage, x.target.cost(s.usage))
 	}
-	e := a2a.ErrorOf(err)
-	_ = s.write(append(append([]byte("\n\ndata: "), e.Body(s.tap.binding, x.envelope.id(x.body))...), "\n\n"...)) // the blank line ends whatever the agent left open
+	_ = s.write(append([]byte("\n\n"), a2a.ErrorOf(err).Event(s.tap.binding, x.envelope.id(x.body))...)) // the blank line ends whatever the agent left open
 	x.cut(err)
 }
 
@@ -295,10 +295,11 @@ func (s *events) finish(err error) {
 // end (G15); what is only passed is as the agent left it.
 func (s *events) closed() error {
 	err := s.tap.close()
+	stopped := s.ctx.Err() != nil && !errors.Is(context.Cause(s.ctx), errEnded) // by us, which looks like an end
 	switch {
 	case s.fault != nil:
 		return s.fault
-	case s.exchange.flight != nil && err != nil && s.ctx.Err() != nil:
+	case s.exchange.flight != nil && err != nil && stopped:
 		return transportError(s.ctx, err)
 	case s.exchange.flight != nil && err != nil:
 		return err

@@ -41,10 +41,22 @@ func newTasks() tasks {
 	return tasks{seen: c}
 }
 
+// recall returns what is known here of a task.
+func (s tasks) recall(agent, id string) (t agentbus.RemoteTask, found bool) {
+	t, found = s.seen.Get(taskKey{agent, id})
+	return t, found && time.Since(t.Seen) < agentbus.RemoteTaskAge
+}
+
+// see remembers tasks here.
+func (s tasks) see(seen []agentbus.RemoteTask) {
+	for _, t := range seen {
+		s.seen.Add(taskKey{t.Agent, t.ID}, t)
+	}
+}
+
 // taskOf returns what is known of a task.
 func (g *Gateway) taskOf(ctx context.Context, agent, id string) (t agentbus.RemoteTask, found bool, err error) {
-	t, found = g.tasks.seen.Get(taskKey{agent, id})
-	if found = found && time.Since(t.Seen) < agentbus.RemoteTaskAge; found || g.cfg.A2A.Tasks == nil {
+	if t, found = g.tasks.recall(agent, id); found || g.cfg.A2A.Tasks == nil {
 		return t, found, nil
 	}
 	if t, found, err = g.cfg.A2A.Tasks.RemoteTask(ctx, agent, id); found {
@@ -107,8 +119,8 @@ func (a *answer) owns(f *a2a.Frame) error {
 		if found && known.Payer != x.payer {
 			return errNotYours
 		}
-		t := agentbus.RemoteTask{Agent: x.target.Name, ID: ref.ID, Upstream: a.try.to.name, Payer: x.payer, Context: ref.Context, Seen: time.Now()}
-		if found && known.Upstream == t.Upstream && t.Seen.Sub(known.Seen) < taskFresh {
+		t, fresh := a.sighting(ref, known, found)
+		if fresh {
 			continue
 		}
 		g.tasks.seen.Add(taskKey{t.Agent, t.ID}, t)
@@ -122,4 +134,35 @@ func (a *answer) owns(f *a2a.Frame) error {
 		}
 	}
 	return nil
+}
+
+// claims notes the tasks that the whole answer of a call names. What is not
+// known here is settled with the call: the ledger says whose they are, and
+// stores them in the same commit (A12).
+func (a *answer) claims(f *a2a.Frame) error {
+	x, g := a.exchange, a.gateway
+	for _, ref := range f.Tasks {
+		known, found := g.tasks.recall(x.target.Name, ref.ID)
+		if found && known.Payer != x.payer {
+			return errNotYours
+		}
+		if t, fresh := a.sighting(ref, known, found); !fresh {
+			a.claimed = append(a.claimed, t)
+		}
+	}
+	return nil
+}
+
+// sighting returns a task as an answer names it now. It is fresh when what is
+// known of it says the same.
+func (a *answer) sighting(ref a2a.TaskRef, known agentbus.RemoteTask, found bool) (t agentbus.RemoteTask, fresh bool) {
+	x := a.exchange
+	t = agentbus.RemoteTask{Agent: x.target.Name, ID: ref.ID, Upstream: a.try.to.name, Payer: x.payer, Context: ref.Context, Seen: time.Now()}
+	return t, found && known.Upstream == t.Upstream && t.Seen.Sub(known.Seen) < taskFresh
+}
+
+// settlesTasks reports whether the ledger settles tasks with the call: where
+// they are stored at all, of an answer that can be the call's.
+func (a *answer) settlesTasks(f *a2a.Frame) bool {
+	return a.exchange.flight != nil && a.gateway.cfg.A2A.Tasks != nil && f.Err == nil
 }

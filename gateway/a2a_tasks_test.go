@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tidwall/gjson"
 
@@ -116,6 +117,26 @@ func TestA2AAnothersTask(t *testing.T) {
 	}
 	if got := b.send(http.MethodPost, "/a2a/critic", rpc("r1", "GetTask", `{"id":"task-x"}`), asRelay, forAlice); gjson.Get(got.body, "result.id").Str != "task-x" {
 		t.Errorf("the principal's agent: %v", got)
+	}
+}
+
+// X34: nor does an answer to a message tell of a task that another process of the
+// bus has seen, which only the store knows. The call is not charged.
+func TestA2AAnothersTaskInTheStore(t *testing.T) {
+	t.Parallel()
+	a := newA2A(t, "critic", taskOn("x"))
+	store := openStore(t, t.TempDir()+"/bus.db")
+	b := busOver(t, store, "", func(c *gateway.Config) { c.A2A.Tasks = store }, a)
+	theirs := agentbus.RemoteTask{Agent: "critic", ID: "task-x", Upstream: "http://a", Payer: "user:somebody", Seen: time.Now()}
+	if err := store.SeeRemoteTask(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	got := b.send(http.MethodPost, "/a2a/critic/rest/message:send", say("m"), append(turn("r", "r.t0.critic"), asBob)...)
+	if fault(got) != "404 404 TASK_NOT_FOUND" || strings.Contains(got.body, "ctx-x") {
+		t.Error(got)
+	}
+	if calls := b.calls("r"); len(calls) != 1 || calls[0].State != agentbus.CallVoided || calls[0].Cost != 0 {
+		t.Errorf("%+v", calls)
 	}
 }
 

@@ -303,7 +303,8 @@ func TestA2ABrokenAgents(t *testing.T) {
 	redirect := newA2A(t, "redirect", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
 	})
-	b := newBus(t, nil, redirect, newA2A(t, "empty", streamWith("")), newA2A(t, "working", streamWith(rpcWorking)), newA2A(t, "page", answerAs("text/html", 200, "<p>")))
+	b := newBus(t, nil, redirect, newA2A(t, "empty", streamWith("")), newA2A(t, "working", streamWith(rpcWorking)),
+		newA2A(t, "resting", streamWith(`data: {"task":{"id":"task-1","contextId":"ctx-1","status":{"state":"TASK_STATE_WORKING"}}}`+"\n\n")), newA2A(t, "page", answerAs("text/html", 200, "<p>")))
 	if got := b.send(http.MethodPost, "/a2a/redirect", sendHi, asAlice); fault(got) != "502 -32000 AGENT_REDIRECTED" {
 		t.Error(got)
 	}
@@ -313,11 +314,18 @@ func TestA2ABrokenAgents(t *testing.T) {
 	for _, name := range []string{"empty", "working"} {
 		got := b.send(http.MethodPost, "/a2a/"+name, rpc("r1", "SendStreamingMessage", say("m")), append(turn(name, name+".t0.x"), asAlice)...)
 		last := got.body[strings.LastIndex(got.body, "data: ")+6:]
-		if got.err == nil || gjson.Get(last, "error.code").Int() != -32000 || gjson.Get(last, "id").Str != "r1" {
+		if got.err == nil || gjson.Get(last, "error.code").Int() != -32000 || gjson.Get(last, "id").Str != "r1" || !strings.Contains(last, "ended before its last event") {
 			t.Errorf("%s: %v", name, got)
 		}
 		b.one(name, agentbus.CallVoided)
 	}
+	// A33: over HTTP+JSON an error is told by the type of its event, for those who do not look for it in answers.
+	got := b.send(http.MethodPost, "/a2a/resting/rest/message:stream", say("m"), append(turn("resting", "resting.t0.x"), asAlice)...)
+	_, last, typed := strings.Cut(got.body, "\n\nevent: error\ndata: ")
+	if got.err == nil || !typed || gjson.Get(last, "error.status").Str != "UNAVAILABLE" {
+		t.Errorf("resting: %v", got)
+	}
+	b.one("resting", agentbus.CallVoided)
 }
 
 // A11: a silent stream is kept alive between its events, and what keeps it alive

@@ -71,6 +71,20 @@ func TestAffinity(t *testing.T) {
 		t.Errorf("%d conversations of two payers share a URL, want a third", same)
 	}
 
+	// X28, K10: nor does it under another install key, so that nobody outside can
+	// say which contexts meet.
+	keyed := several(t, "critic", at...)
+	keyed.Affinity, keyed.AffinityKey = true, []byte("another install key")
+	same = 0
+	for i, name := range newBus(t, nil, keyed).who(t, asAlice, conversations) {
+		if name == served[i] {
+			same++
+		}
+	}
+	if same < conversations/3-100 || same > conversations/3+100 {
+		t.Errorf("%d conversations share a URL under two install keys, want a third", same)
+	}
+
 	// Another process, whose file has the URLs in another order.
 	slices.Reverse(at)
 	other := several(t, "critic", at...)

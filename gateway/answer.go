@@ -28,12 +28,13 @@ type answer struct {
 	ctx      context.Context //nolint:containedctx // of the upstream call; it lives as long as the answer
 	cancel   context.CancelCauseFunc
 	resp     *http.Response
-	callerUp bool           // the caller has gone: what is left is for the ledger
-	try      try            // what brought it
-	broke    bool           // the agent did not bring it to an end
-	over     bool           // the try is ended
-	little   [512]byte      // what is read into while nothing is there
-	learning sync.WaitGroup // tasks that are being remembered
+	callerUp bool                  // the caller has gone: what is left is for the ledger
+	try      try                   // what brought it
+	broke    bool                  // the agent did not bring it to an end
+	over     bool                  // the try is ended
+	little   [512]byte             // what is read into while nothing is there
+	learning sync.WaitGroup        // tasks that are being remembered
+	claimed  []agentbus.RemoteTask // those that are remembered as the call is settled
 
 	// Of a stream that is a call:
 	total     int64     // bytes passed on
@@ -402,12 +403,16 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	faults.At(faults.SettleBefore)
 	err := a.gateway.cfg.Ledger.Settle(context.WithoutCancel(a.r.Context()), agentbus.Settlement{
 		ID: x.record.ID, Attempt: x.attempt, Reply: reply, Appended: a.appended, Drop: drop,
-		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.Hold, Notes: x.notes[len(x.record.Notes):], Ended: time.Now(),
+		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.Hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed, Ended: time.Now(),
 	})
 	faults.At(faults.SettleAfter)
+	if len(a.claimed) > 0 && agentbus.CodeOf(err) == agentbus.CodeRunNotFound {
+		return errNotYours
+	}
 	if err != nil {
 		return err
 	}
+	a.gateway.tasks.see(a.claimed)
 	a.gateway.funds.released(x)
 	x.record.Unbilled += unbilled
 	x.record.State, x.record.Cost, x.record.Usage = agentbus.CallSettled, cost, u

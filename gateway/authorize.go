@@ -32,7 +32,7 @@ func (g *Gateway) permit(x *exchange) error {
 	switch grants, t := x.caller.Grants, x.target; {
 	case !x.mayCall(t.Name):
 		return g.notCallable(x, x.asked())
-	case grants != nil && grants.NoRunIDs && x.named && !x.within() && !(x.inProcess != nil && x.inProcess.Minted):
+	case grants != nil && grants.NoRunIDs && x.named && !x.within() && (x.inProcess == nil || !x.inProcess.Minted):
 		return &agentbus.Error{
 			Code: agentbus.CodeForbidden, Message: "this caller may not name runs",
 			Explain: &agentbus.Explain{Rule: "G6", Next: "leave " + agentbus.HeaderRunID + " out: each call is a run of its own, and its answer names it"},

@@ -81,8 +81,8 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 	x.deadline = deadline
 	stop := context.AfterFunc(r.Context(), func() { // ends with ctx at the latest, which release ends
 		if x.inProcess != nil || x.target.NoDetach { // a driver of this bus aborts what it began, and waits for it
-			g.endStopped(x, cancel) // which may be why it left
-			cancel(fmt.Errorf("%w: %w", errCallerLeft, context.Cause(r.Context()))) // an agent in this process may want to know
+			g.endStopped(x, cancel)                                                 // which may be why it left
+			cancel(fmt.Errorf("%w: %w", errCallerLeft, context.Cause(r.Context()))) //nolint:contextcheck // an agent in this process may want to know why
 			return
 		}
 		select {
@@ -206,7 +206,8 @@ func (x *exchange) ownContext(ctx context.Context) context.Context {
 		return ctx
 	}
 	caller := agentbus.Principal{ID: "agent:" + x.target.Name, Grants: x.caller.Grants} // it may call what its caller may
-	return WithInProcess(ctx, InProcess{Caller: caller, Payer: x.payer, Chain: x.lineage.Chain})
+	inline := x.bridged() && x.inProcess != nil && x.inProcess.Inline
+	return WithInProcess(ctx, InProcess{Caller: caller, Payer: x.payer, Chain: x.lineage.Chain, Inline: inline})
 }
 
 // reveal is where the proxy writes a credential into a request (P19).

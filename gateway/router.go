@@ -46,7 +46,10 @@ type Target struct {
 	// Affinity sends all calls of one conversation of one payer to the same of
 	// URLs, for as long as that one answers (G13).
 	Affinity bool
-	Eject    Eject // when one of URLs is left out
+	// AffinityKey is the install key, under which a conversation is drawn its URL
+	// (K10): processes with the same one draw alike.
+	AffinityKey []byte
+	Eject       Eject // when one of URLs is left out
 	// NoDetach ends a call when its caller leaves, whatever Config.DetachMax says
 	// (G14).
 	NoDetach bool

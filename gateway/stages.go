@@ -78,7 +78,7 @@ func (g *Gateway) record(next http.Handler) http.Handler {
 // id the bus minted is never the same turn twice.
 func (g *Gateway) recordKey(x *exchange) agentbus.Digest {
 	if x.minted || x.record.State != agentbus.CallRefused {
-		return x.record.Hash("record", x.requestID)
+		return x.inOrder(x.record.Hash("record", x.requestID))
 	}
 	return x.record.Hash("refusal", string(x.record.Code), strconv.Itoa(x.lineage.Depth), strconv.Itoa(g.cfg.MaxDepth))
 }
@@ -221,14 +221,6 @@ func (g *Gateway) identify(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if values := r.Header["Authorization"]; len(values) > 1 {
-			x.refuse(w, &agentbus.Error{
-				Code: agentbus.CodeDuplicateHeader, Message: "Authorization must be sent once",
-				Explain: &agentbus.Explain{Rule: "P2", Next: "send one Authorization header"},
-			})
-			return
-		}
-		x.auth = agentbus.NewCredential(r.Header.Get("Authorization"))
 		if err := g.identifyCaller(r, x); err != nil {
 			x.refuse(w, err)
 			return
@@ -237,7 +229,22 @@ func (g *Gateway) identify(next http.Handler) http.Handler {
 	})
 }
 
+// Caller authenticates who sent a request that another room serves beside the
+// gateway, in the same way as the callers of agents (G4).
+func (g *Gateway) Caller(r *http.Request) (agentbus.Principal, error) {
+	var x exchange
+	err := g.identifyCaller(r, &x)
+	return x.caller, err
+}
+
 func (g *Gateway) identifyCaller(r *http.Request, x *exchange) (err error) {
+	if values := r.Header["Authorization"]; len(values) > 1 {
+		return &agentbus.Error{
+			Code: agentbus.CodeDuplicateHeader, Message: "Authorization must be sent once",
+			Explain: &agentbus.Explain{Rule: "P2", Next: "send one Authorization header"},
+		}
+	}
+	x.auth = agentbus.NewCredential(r.Header.Get("Authorization"))
 	if g.cfg.CallTokens != nil {
 		s, ours, err := g.cfg.CallTokens.Scope(x.auth)
 		if ours {

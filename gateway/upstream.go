@@ -135,13 +135,14 @@ type pool struct {
 	list     []*upstream
 	eject    Eject
 	affinity bool
+	key      []byte
 	now      func() time.Time
 	mu       *sync.Mutex // shared with the pools that Inherit made of this one
 	turns    int         // begun so far; guarded by mu
 }
 
 func newPool(t *Target) *pool {
-	p := &pool{agent: t.Name, affinity: t.Affinity, mu: &sync.Mutex{}, now: t.now}
+	p := &pool{agent: t.Name, affinity: t.Affinity, key: t.AffinityKey, mu: &sync.Mutex{}, now: t.now}
 	if p.now == nil {
 		p.now = time.Now
 	}
@@ -200,12 +201,12 @@ func (p *pool) only(x *exchange) int {
 
 // order draws a number for each URL, by which the least is the one of a
 // conversation of a payer: a URL that goes or comes changes nothing between the
-// others (rendezvous hashing). Every process draws the same.
+// others (rendezvous hashing). Every process with the same install key draws the
+// same; nobody else can say which conversations meet (K10).
 func (p *pool) order(payer agentbus.Payer, conversation string) []agentbus.Digest {
 	drawn := make([]agentbus.Digest, len(p.list))
-	key := agentbus.TurnKey{Payer: payer, Agent: p.agent}
 	for i, u := range p.list {
-		drawn[i] = key.Hash("affinity", conversation, u.name)
+		drawn[i] = agentbus.Keyed(p.key, "affinity", string(payer), p.agent, conversation, u.name)
 	}
 	return drawn
 }

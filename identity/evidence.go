@@ -107,7 +107,10 @@ func (v *EvidenceVerifier) Verify(ctx context.Context, raw []byte, to agentbus.E
 		}
 	}
 	if err != nil {
-		why, _ := errors.AsType[*EvidenceError](err)
+		why, ok := errors.AsType[*EvidenceError](err)
+		if !ok {
+			why = &EvidenceError{Code: EvidenceMalformed, Err: err}
+		}
 		v.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "evidence refused", slog.String("code", string(why.Code)), slog.String("why", why.Why), slog.Any("cause", why.Err))
 		return nil, refuseEvidence(err)
 	}

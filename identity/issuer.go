@@ -76,9 +76,13 @@ type issuer struct {
 	client *http.Client
 	now    func() time.Time
 
-	mu   sync.Mutex // held while the card is read: who comes meanwhile waits for it
-	keys []jose.JSONWebKey
-	read time.Time
+	reading sync.Mutex // held while the card is read: who needs it waits, and nobody else
+
+	mu     sync.Mutex // guards all below
+	keys   []jose.JSONWebKey
+	read   time.Time // when keys were read
+	tried  time.Time // when the card was last asked for
+	failed error     // of that; nil: it was read
 }
 
 // cardURL returns where an issuer's keys are: issuers are URLs, addresses or
@@ -135,24 +139,47 @@ func (i *issuer) readAt() time.Time {
 }
 
 // key returns the key of an id. seen is when keys were read that did not do, or
-// zero.
+// zero. The card is asked for once in cardInterval at most, also when it cannot
+// be read: whoever sends tokens that lead there keeps neither the issuer nor
+// other callers busy.
 func (i *issuer) key(ctx context.Context, kid string, seen time.Time) (jose.JSONWebKey, error) {
+	if key, due, err := i.known(kid, seen); !due {
+		return key, err
+	}
+	i.reading.Lock()
+	defer i.reading.Unlock()
+	if key, due, err := i.known(kid, seen); !due { // somebody has read it meanwhile
+		return key, err
+	}
+	keys, err := i.fetch(context.WithoutCancel(ctx)) // for all who wait, whoever of them leaves
+	i.mu.Lock()
+	i.tried, i.failed = i.now(), err
+	if err == nil {
+		i.keys, i.read = keys, i.tried
+	}
+	i.mu.Unlock()
+	key, _, err := i.known(kid, time.Time{})
+	return key, err
+}
+
+// known returns the key of an id as far as it is known, and whether the card is
+// to be read for it.
+func (i *issuer) known(kid string, seen time.Time) (key jose.JSONWebKey, due bool, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	key, known := find(i.keys, kid)
-	stale := i.read.IsZero() || i.now().Sub(i.read) > cardFresh || !seen.IsZero() && i.read.Equal(seen) || !known
-	if stale && (i.read.IsZero() || i.now().Sub(i.read) >= cardInterval) {
-		keys, err := i.fetch(ctx)
-		if err != nil {
-			return key, err
-		}
-		i.keys, i.read = keys, i.now()
-		key, known = find(i.keys, kid)
+	old := i.read.IsZero() || i.now().Sub(i.read) > cardFresh
+	if old || !known || !seen.IsZero() && i.read.Equal(seen) {
+		due = i.tried.IsZero() || i.now().Sub(i.tried) >= cardInterval
 	}
-	if !known {
-		return key, noEvidence(EvidenceInvalidSignature, "the issuer has no such key")
+	switch {
+	case due:
+	case i.failed != nil && (old || !known):
+		err = i.failed
+	case !known:
+		err = noEvidence(EvidenceInvalidSignature, "the issuer has no such key")
 	}
-	return key, nil
+	return key, due, err
 }
 
 func find(keys []jose.JSONWebKey, kid string) (jose.JSONWebKey, bool) {
@@ -201,7 +228,7 @@ func parseToken(token, typ, issuer string) (*jose.JSONWebSignature, error) {
 	head, _, _ := strings.Cut(token, ".")
 	raw, err := base64.RawURLEncoding.DecodeString(head)
 	var header map[string]any
-	if err != nil || json.Unmarshal(raw, &header) != nil {
+	if err != nil || twins(raw) || json.Unmarshal(raw, &header) != nil {
 		return nil, noEvidence(EvidenceMalformed, "the token is no compact JWS")
 	}
 	for name := range header {

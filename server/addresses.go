@@ -17,9 +17,10 @@ func (s *wiring) buildAddresses() error {
 	c := a2a.DirectoryConfig{PublicURL: s.cfg.PublicURL, Version: s.cfg.Version}
 	for _, t := range s.router.Targets() {
 		if !t.Address.IsZero() {
-			c.Agents = append(c.Agents, a2a.Published{Address: t.Address, Agent: t.Name, Streaming: true})
+			c.Agents = append(c.Agents, a2a.Published{Address: t.Address, Agent: t.Name, Streaming: true, Extensions: extensions})
 		}
 	}
+	s.buildForeign()
 	s.found, err = a2a.NewDirectory(c)
 	return err
 }

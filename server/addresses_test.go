@@ -74,7 +74,7 @@ func TestAddresses(t *testing.T) {
 			if agentbus.CodeOf(err) != agentbus.CodeAgentNotFound {
 				t.Errorf("%s: %v", name, err)
 			}
-		} else if err != nil || got.Endpoint.String() != want || got.Card.Version != "0.0.0" {
+		} else if err != nil || got.Endpoint.String() != want || got.Card.Version != "0.0.0" || len(got.Card.A2A.Capabilities.Extensions) != 2 { // A31
 			t.Errorf("%s: %+v, %v, want %s", name, got, err, want)
 		}
 	}

@@ -46,7 +46,7 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 		Name: name, Kind: string(a.Kind), Address: a.At, Model: a.Model, Authorization: a.Authorization,
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
 		Header: headers(a.Headers), Secrets: secrets(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
-		Affinity: a.Affinity == config.AffinityConversation, Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
+		Affinity: a.Affinity == config.AffinityConversation, AffinityKey: s.store.InstallKey(), Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
 		Concurrency: a.Concurrency, Queue: a.Queue, QueueTimeout: a.QueueTimeout,
 		Kagent: a.Kagent, ACL: acl(a.ACL), RefuseUnknown: a.OnCrash == config.CrashRefuse,
 	}
@@ -147,7 +147,7 @@ func (s *wiring) agent(name string) (agentbus.Backend, error) {
 func carried(b agentbus.Backend) agentbus.Backend {
 	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 		if mark, ok := gateway.InProcessOf(ctx); ok {
-			mark.Chain = c.Lineage.Chain
+			mark.Chain, mark.Inline = c.Lineage.Chain, c.Inline
 			ctx = gateway.WithInProcess(ctx, mark)
 		}
 		return b.Call(ctx, c)
@@ -159,7 +159,7 @@ func carried(b agentbus.Backend) agentbus.Backend {
 func told(b agentbus.Backend) agentbus.Backend {
 	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 		if mark, ok := gateway.InProcessOf(ctx); ok {
-			c.Lineage.Chain = mark.Chain // of this request alone: the dialect made c for it
+			c.Lineage.Chain, c.Inline = mark.Chain, mark.Inline // of this request alone: the dialect made c for it
 		}
 		return b.Call(ctx, c)
 	})

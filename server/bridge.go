@@ -1,14 +1,12 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
-	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/internal/httpx"
 	"github.com/agentbus/agentbus/openai"
 	"github.com/agentbus/agentbus/server/config"
@@ -42,10 +40,7 @@ func (s *wiring) bridge(name string, a config.Agent) (*bridge, error) {
 		agent, err := a2a.NewBackend(a2a.BackendConfig{
 			Name: name, URL: at, Key: a.Authorization, Transport: s.tasks, AllowPlaintext: a.AllowPlaintext, Extensions: understood,
 			IsolateSessions: a.IsolateSessions, Idempotent: a.Idempotent, Sessions: s.store,
-			Payer: func(ctx context.Context) agentbus.Payer {
-				mark, _ := gateway.InProcessOf(ctx) // the gateway has said who pays
-				return mark.Payer
-			},
+			Payer: payerOf,
 		})
 		if err != nil {
 			return nil, err

@@ -148,7 +148,7 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 	if o.Spec, err = json.Marshal(sp); err != nil {
 		return c, o, err
 	}
-	o.Redact = s.redactor(sp.Peers, o.Lineage.Auth)
+	o.Redact = s.redacting(sp.Peers, o.Lineage.Auth)
 	if o.Sealed, err = s.seal(agentbus.ExecutionID(o.Run), st.Authorization); err != nil {
 		return c, o, err
 	}
@@ -256,7 +256,7 @@ func keys[V any](m map[string]V) []string {
 func (s *wiring) configured(name string, def config.Conversation) (conversation.Conversation, error) {
 	c := conversation.Conversation{
 		Name: name, MaxTurns: def.MaxTurns, Budget: def.BudgetUSD, HaltContains: def.Halt.Contains,
-		MaxWidth: s.cfg.Limits.MaxWidth, OnHalt: conversation.OnHalt(def.OnHalt), Plan: plan(&def),
+		MaxWidth: s.cfg.Limits.MaxWidth, OnHalt: conversation.OnHalt(def.OnHalt), Plan: s.plan(&def),
 	}
 	var faults []error
 	speakers := def.Speakers()
@@ -277,7 +277,7 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 }
 
 // plan returns the plan of a configured conversation; nil is the default one.
-func plan(def *config.Conversation) conversation.Plan {
+func (s *wiring) plan(def *config.Conversation) conversation.Plan {
 	names := func(but string) (all []agentbus.Speaker) {
 		for _, name := range def.Speakers() {
 			if name != but {
@@ -289,6 +289,13 @@ func plan(def *config.Conversation) conversation.Plan {
 	switch def.Plan {
 	case config.PlanRoundRobin:
 		return conversation.RoundRobin(names(""))
+	case config.PlanRelay:
+		var relay conversation.Relay
+		for i, name := range def.Speakers() {
+			agent := def.Participants[i].Agent
+			relay = append(relay, conversation.Peer{Speaker: agentbus.Speaker(name), Agent: agent, Address: s.cfg.Agents[agent].At})
+		}
+		return relay
 	case config.PlanModerator:
 		return conversation.Moderator{Decides: agentbus.Speaker(def.Moderator), Others: names(def.Moderator)}
 	case config.PlanFanOut:
@@ -331,7 +338,7 @@ func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
 	return conversation.Backend(conversation.BackendConfig{
 		Conversation: c, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, Spec: stored, MaxDepth: s.cfg.Limits.MaxDepth,
 		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
-		Redact: func(forwarded agentbus.Credential) conversation.Redactor { return s.redactor(nil, forwarded) },
+		Redact: func(forwarded agentbus.Credential) conversation.Redactor { return s.redacting(nil, forwarded) },
 		Payer: func(ctx context.Context) agentbus.Payer {
 			p, _ := gateway.InProcessOf(ctx) // the gateway has said who pays
 			return p.Payer

@@ -12,11 +12,14 @@ import (
 	"github.com/agentbus/agentbus/server/config"
 )
 
+// extensions are those that the cards of agents declare (A31).
+var extensions = []string{a2a.ExtensionPolicy, a2a.ExtensionIdentity}
+
 // buildFace builds what serves agents of other dialects to callers that speak
 // A2A. It outlasts configurations: a task ends with the agents it began with.
 func (s *Server) buildFace() (err error) {
 	s.face, err = a2a.NewFace(a2a.FaceConfig{
-		Tasks: s.store, Owner: s.owner, Alive: alive, Logger: s.log, Extensions: []string{a2a.ExtensionPolicy, a2a.ExtensionIdentity},
+		Tasks: s.store, Owner: s.owner, Alive: alive, Logger: s.log, Extensions: extensions,
 		Agent: func(name string) (a2a.Served, bool) { return s.now().served(name) },
 		Seal: func(task string, c agentbus.Credential) ([]byte, error) {
 			return s.now().seal(agentbus.ExecutionID(task), c)

@@ -42,6 +42,9 @@ func (s *wiring) buildIdentity() (err error) {
 func (s *wiring) keyIdentifier() ([]identity.Identifier, error) {
 	static := append([]identity.StaticKey(nil), s.cfg.Keys...)
 	for _, k := range s.cfg.Config.Keys {
+		if k.Secret.IsZero() { // it is not there, and need not be where nobody is served
+			continue
+		}
 		static = append(static, identity.StaticKey{Principal: k.Principal(), Secret: k.Secret})
 	}
 	keys, err := identity.New(identity.Config{Static: static, Keys: s.store})

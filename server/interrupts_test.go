@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/server"
@@ -75,6 +76,9 @@ func TestPaymentAtDepth(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	secretNowhere(t, s, run, state)
+	if i, _, err := s.Store().Interrupt(t.Context(), open[0].ID); err != nil || i.Ask.PolicyState() == state || len(i.Ask.Policy) == 0 || i.Ask.Resume != nil {
+		t.Errorf("its secret is kept once it was used, or all of it is lost: %+v, %v", i.Ask, err)
+	}
 	calls, err := s.Store().Calls(t.Context(), run)
 	for _, c := range calls {
 		if want := map[string]int{"pay": 2, "shop": 2}[c.Agent]; want > 0 && (c.Attempts != want || c.State != agentbus.CallSettled) {
@@ -175,6 +179,29 @@ func TestInterruptExpires(t *testing.T) {
 	})
 	if all, err := s.Store().Interrupts(t.Context(), agentbus.InterruptQuery{All: true, Limit: 9}); err != nil || len(all) != 1 || all[0].Resolution.Decision != agentbus.DecisionExpired {
 		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// R3, R16, R22: a run whose time is up while it waits ends, without anybody's doing,
+// and whoever decides then is too late.
+func TestDeadlineWhileItWaits(t *testing.T) {
+	t.Parallel()
+	s := open(t, asking)
+	defer serve(t, s)()
+	run, err := s.Submit(t.Context(), server.Start{Conversation: "gated", Seed: "hello", Timeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the end", func() bool { return stored(t, s, run).State == agentbus.RunDone })
+	if h := stored(t, s, run).Halt; h.Kind != agentbus.HaltDeadline || h.Turns != 1 {
+		t.Errorf("it ended with %v", h)
+	}
+	all, err := s.Store().Interrupts(t.Context(), agentbus.InterruptQuery{Run: run, All: true, Limit: 9})
+	if err != nil || len(all) != 1 || all[0].Resolution.Decision != agentbus.DecisionExpired {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if _, err := s.Resolve(t.Context(), all[0].ID, grant); agentbus.CodeOf(err) != agentbus.CodeRunConflict {
+		t.Errorf("granted too late: %v", err)
 	}
 }
 

@@ -39,9 +39,9 @@ func (s *wiring) configuredSecrets() (all []eventlog.Secret) {
 	return all
 }
 
-// redactor returns what takes them out of a run, and the credentials that came
+// redacting returns what takes them out of a run, and the credentials that came
 // with it.
-func (s *wiring) redactor(peers []Peer, forwarded ...agentbus.Credential) conversation.Redactor {
+func (s *wiring) redacting(peers []Peer, forwarded ...agentbus.Credential) conversation.Redactor {
 	var more []eventlog.Secret
 	for i := range peers {
 		if !peers[i].Key.IsZero() {

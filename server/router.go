@@ -62,8 +62,14 @@ func (r *roster) add(name string, build func() (*gateway.Target, error)) error {
 // others (C35).
 func (r *roster) Route(name string) (*gateway.Target, bool) {
 	t, ok := r.table.Load().Route(name)
-	if ok || r.elsewhere == nil || !strings.Contains(name, "@") {
+	if ok || r.elsewhere == nil {
 		return t, ok
+	}
+	if domain, local, found := strings.Cut(name, "/"); found && !strings.Contains(name, "@") { // as records name it
+		name = local + "@" + domain
+	}
+	if !strings.Contains(name, "@") {
+		return nil, false
 	}
 	address, err := agentbus.ParseAddress(name)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/httpx"
+	"github.com/agentbus/agentbus/openwop"
 	"github.com/agentbus/agentbus/server/config"
 	"github.com/agentbus/agentbus/store/sqlite"
 	"github.com/agentbus/agentbus/telemetry"
@@ -43,6 +44,9 @@ type Config struct {
 	// Supervisor is the command that ends in execagent.Supervise: this program
 	// with an argument that says so. Agents of kind exec need it.
 	Supervisor []string
+	// Conformance offers the fixtures and seams of the conformance profile of the
+	// event wire (E70): for tests of a bus, never for one that others use.
+	Conformance bool
 	// Env looks a variable up of which programs may see the value; nil: that of
 	// the process.
 	Env func(name string) (string, bool)
@@ -56,6 +60,7 @@ type Server struct {
 	owner   string
 	store   Store
 	admin   *admin.API
+	wop     *openwop.Host   // runs and events on the wire of OpenWOP
 	agents  *httpx.Direct   // to agents on the network
 	tasks   *httpx.Direct   // to those that speak A2A, whose answers may begin when their task is over
 	issuers *http.Transport // to those who know tokens
@@ -109,7 +114,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.current.Store(w)
-	if err := s.buildAdmin(); err != nil {
+	if err := errors.Join(s.buildAdmin(), s.buildHost()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.reloading.read = stamp(c.Path)
@@ -168,6 +173,9 @@ func (s *Server) Live() []agentbus.CallRecord { return s.now().gateway.Live() }
 // Close ends the programs that wait for work, closes the store, and sends the
 // spans that wait. Nothing may use the Server any more.
 func (s *Server) Close() error {
+	if s.wop != nil {
+		s.wop.Close()
+	}
 	if s.face != nil {
 		s.face.Close()
 	}
@@ -198,7 +206,13 @@ func (s *Server) Runs() conversation.Runs { return takeover{s.store} }
 // Handler returns the public surface, for programs that bring their own server.
 // Each request meets the configuration in force when it comes.
 func (s *Server) Handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.now().gateway.ServeHTTP(w, r) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if openwop.Serves(r.URL.Path) {
+			s.wop.ServeHTTP(w, r)
+			return
+		}
+		s.now().gateway.ServeHTTP(w, r)
+	})
 }
 
 // Metrics returns the figures of the bus for Prometheus (G33). They stand on no
@@ -268,6 +282,7 @@ const brokenPatience = time.Second
 func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error, atMost time.Duration) error {
 	s.log.LogAttrs(ctx, slog.LevelInfo, "draining", slog.Duration("at_most", atMost))
 	s.now().gateway.Drain()
+	s.wop.Close() // those who follow a run come back to whoever serves then
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
 	defer cancel()
 	err := srv.Shutdown(patience)

@@ -33,6 +33,7 @@ type Store interface {
 	a2a.Tasks
 	a2a.Sessions
 
+	EventLog
 	InstallKey() []byte          // 32 random bytes made with the store (P19)
 	Check(context.Context) error // whether it can be written
 	Close() error                // commits what is queued and waits for its goroutines
@@ -113,4 +114,13 @@ type KeyRing interface {
 	// RevokeKey revokes the key of a handle, or every key of a principal, and
 	// returns how many.
 	RevokeKey(ctx context.Context, handleOrPrincipal string) (int, error)
+}
+
+// An EventLog takes events outside of turns, and tells those who follow (E9).
+type EventLog interface {
+	AppendEvents(ctx context.Context, l agentbus.Lease, events ...agentbus.Event) (agentbus.Position, error)
+	Appended(ctx context.Context, id agentbus.ExecutionID) (agentbus.Position, error)
+	Watch(id agentbus.ExecutionID) (rung <-chan struct{}, release func())
+	ClaimRunKey(ctx context.Context, k agentbus.RunKey, at time.Time) (stored agentbus.RunKey, claimed bool, err error)
+	PayersRuns(ctx context.Context, q agentbus.RunQuery) ([]agentbus.Execution, error)
 }

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"sync"
+
 	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/eventlog"
 	"github.com/agentbus/agentbus/gateway"
@@ -26,6 +28,9 @@ type wiring struct {
 	programs map[string]*program // agents that are programs, by name
 	breakers map[guarded]*policy.Breaker
 	redacts  redaction
+
+	redactOnce sync.Once
+	redact     *eventlog.Redactor
 }
 
 // now returns the wiring in force.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
+	"github.com/agentbus/agentbus/openwop"
 )
 
 // workers drive runs that nobody drives (R19): those that a dead process left
@@ -151,6 +152,9 @@ var errAlone = errors.New("left alone")
 
 // perform drives a run to its halt, or until it is to be left.
 func (w *workers) perform(ctx context.Context, e *agentbus.Execution) error {
+	if openwop.Drives(e) {
+		return w.wop.Drive(ctx, e.ID)
+	}
 	c, o, err := w.now().orphan(ctx, e)
 	if err != nil {
 		return err
@@ -218,6 +222,8 @@ func (s *wiring) orphan(ctx context.Context, e *agentbus.Execution) (c conversat
 	case o.Halt != nil || sp.Deadline.IsZero():
 	case time.Now().Before(sp.Deadline):
 		o.Deadline = sp.Deadline
+	case e.Halt != nil && e.Halt.Kind == agentbus.HaltWaiting:
+		o.Halt = &agentbus.Halt{Kind: agentbus.HaltDeadline, Reason: "its time was up while it waited"}
 	default:
 		o.Halt = &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "its time was up before anybody took it up"}
 	}
@@ -227,13 +233,13 @@ func (s *wiring) orphan(ctx context.Context, e *agentbus.Execution) (c conversat
 // credit gives o the sealed credential of a run that somebody pays for, or the
 // halt of one that waits for it (R18).
 func (s *wiring) credit(ctx context.Context, e *agentbus.Execution, o *conversation.Options) error {
-	if o.Redact = s.redactor(nil); e.Payer == LocalPayer {
+	if o.Redact = s.redacting(nil); e.Payer == LocalPayer {
 		return nil
 	}
 	c, why, err := s.unsealed(ctx, e)
 	if err == nil && why != "" {
 		o.Halt = waiting(e.Payer, why)
 	}
-	o.Lineage.Auth, o.Redact = c, s.redactor(nil, c)
+	o.Lineage.Auth, o.Redact = c, s.redacting(nil, c)
 	return err
 }

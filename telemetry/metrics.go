@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,8 @@ type MetricsConfig struct {
 }
 
 // Metrics are the figures of a bus for Prometheus (G33), in a registry of their
-// own. Their labels are bounded: an agent is a configured one or "-", codes and
+// own. Their labels are bounded: an agent is a configured one, "-" or
+// the domain of agents elsewhere, codes and
 // results are those of their tables; a run, a caller, a payer or a text of a
 // caller is none. Metrics are safe for concurrent use.
 type Metrics struct {
@@ -132,6 +134,7 @@ func (m *Metrics) agent(name string) *agentMetrics {
 	if name == "" {
 		name = nobody
 	}
+	name, _, _ = strings.Cut(name, "/") // of an agent elsewhere, its domain
 	if a, ok := (*m.agents.Load())[name]; ok {
 		return a
 	}

@@ -47,6 +47,7 @@ func (v *agentsListVerb) Run(ctx context.Context, a *app) error {
 
 func (v *agentsListVerb) agents(ctx context.Context, a *app) ([]listedAgent, error) {
 	if v.named(a) == "" {
+		a.storeOnly = true // what is configured is shown, nobody is called
 		c, err := a.load()
 		if err != nil {
 			return nil, err

@@ -194,3 +194,22 @@ func TestInterruptedExits130(t *testing.T) {
 		}
 	}
 }
+
+// Verbs that read the store ask for no secrets: the shell of an operator has
+// none of those that the bus was started with.
+func TestReadingNeedsNoSecrets(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "agentbus.yaml")
+	text := "store: {url: 'sqlite:" + filepath.Join(filepath.Dir(file), "bus.db") + "'}\nkeys: [{id: alice, secret_env: NOT_HERE}]\nagents: {echo: {kind: builtin, builtin: echo}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range [][]string{{"runs"}, {"inbox"}, {"ledger", "balance"}, {"keys", "list"}, {"agents"}} {
+		if code, _, stderr := outcome(t.Context(), append([]string{"--config", file}, verb...)...); code != 0 {
+			t.Errorf("%s: exit %d: %s", verb, code, stderr)
+		}
+	}
+	if code, _, stderr := outcome(t.Context(), "--config", file, "config", "check"); code != int(exitUsage) || !strings.Contains(stderr, "NOT_HERE") {
+		t.Errorf("config check: exit %d: %s", code, stderr)
+	}
+}

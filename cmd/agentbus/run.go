@@ -53,6 +53,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	env            func(string) (string, bool)
+	storeOnly      bool // the verb serves nobody, and needs no secrets
 }
 
 // run runs the program with args, without its name, and returns its exit code.
@@ -103,7 +104,7 @@ func (a *app) load(flags ...config.Flag) (*config.Config, error) {
 }
 
 func (a *app) source(flags ...config.Flag) config.Source {
-	return config.Source{Path: a.ConfigFile, Env: a.env, Dev: a.Dev, Flags: flags}
+	return config.Source{Path: a.ConfigFile, Env: a.env, Dev: a.Dev, Flags: flags, StoreOnly: a.storeOnly}
 }
 
 // answer prints the result of a verb: v as JSON under --json, else text.

@@ -20,6 +20,8 @@ import (
 type serveVerb struct {
 	MaxDepth string `name:"max-depth" placeholder:"N" help:"Depth at which a call is refused; else CLI_BRIDGE_MAX_DEPTH, else limits.max_depth, else 4."`
 	Quiet    bool   `help:"Log warnings and errors only, no line for each call."`
+	// Conformance is for those who test the bus.
+	Conformance bool `help:"Offer the fixtures and seams of the OpenWOP conformance profile. For testing the bus only."`
 }
 
 // How far the heap may grow between two collections, in percent (G35). With a
@@ -72,7 +74,7 @@ func (v *serveVerb) Run(ctx context.Context, a *app) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
-	s, err := a.open(ctx, server.Config{Config: c, Logger: log, Load: a.again(c, flags), Hangup: hangup})
+	s, err := a.open(ctx, server.Config{Config: c, Logger: log, Load: a.again(c, flags), Hangup: hangup, Conformance: v.Conformance})
 	if err != nil {
 		return err
 	}
@@ -136,8 +138,9 @@ func (a *app) open(ctx context.Context, c server.Config) (*server.Server, error)
 }
 
 // opened loads the configuration and builds its bus, for verbs that act on the
-// store.
+// store and serve nobody: they need no secrets.
 func (a *app) opened(ctx context.Context) (*server.Server, *config.Config, error) {
+	a.storeOnly = true
 	c, err := a.load()
 	if err != nil {
 		return nil, nil, err

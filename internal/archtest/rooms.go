@@ -56,6 +56,7 @@ var rooms = []room{
 	{path: "store/storetest", floor: 4, reach: 3, kit: true}, // the promises of a store, against the interfaces above
 	{path: "internal/require", floor: 1, reach: nothing, kit: true},
 	{path: "internal/openapi", floor: 1, reach: nothing, kit: true},
+	{path: "internal/pgtest", floor: 1.5, reach: 1, kit: true}, // a PostgreSQL for tests; it says with require what is missing
 	{path: "internal/archtest", floor: 1, reach: nothing, kit: true},
 }
 

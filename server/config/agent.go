@@ -214,7 +214,7 @@ type Price struct {
 // stands under is its name.
 type Conversation struct {
 	Participants []Participant    `yaml:"participants" required:"true" min:"2" doc:"Who speaks, in order: two or more. An agent may take part more than once, each time with a slug of its own, which is its name then."`
-	Plan         Plan             `yaml:"plan" enum:"alternate|round-robin|moderator|fan-out" doc:"alternate (exactly two), round-robin, moderator (one names the next speaker) or fan-out (all at once). Empty: alternate for two, round-robin for more (R3)."`
+	Plan         Plan             `yaml:"plan" enum:"alternate|round-robin|relay|moderator|fan-out" doc:"alternate (exactly two), round-robin, relay (in order, but whom a reply mentions speaks next), moderator (one names the next speaker) or fan-out (all at once). Empty: alternate for two, round-robin for more (R3)."`
 	Moderator    string           `yaml:"moderator" example:"NAME" doc:"Of plan moderator: the participant whose reply names the next speaker, by a last line next: NAME, or done. The same as decides: true at it."`
 	Join         string           `yaml:"join" example:"quorum:2" pattern:"^(all|any|best-effort|quorum:[1-9][0-9]{0,3})$" doc:"Of plan fan-out: whose answers it needs: all, any (the first one), quorum:K (the first K) or best-effort (those that come, at least one). The rest is cancelled. Empty: all (R20)."`
 	Synthesizer  string           `yaml:"synthesizer" example:"NAME" doc:"Of plan fan-out: the participant who is told all answers, and whose own is the reply. Empty: the reply is the answers, labelled, in the order of the participants (R20)."`
@@ -233,6 +233,7 @@ type Plan string
 const (
 	PlanAlternate  Plan = "alternate"   // exactly two
 	PlanRoundRobin Plan = "round-robin" // two or more
+	PlanRelay      Plan = "relay"       // in order, but whom a reply mentions speaks next (C14)
 	PlanModerator  Plan = "moderator"   // one names who speaks next
 	PlanFanOut     Plan = "fan-out"     // all at once
 )

@@ -50,7 +50,7 @@ func (l *loader) conversation(c *Conversation, path string) {
 		l.moderator(c, path)
 	case PlanFanOut:
 		l.fanOut(c, path)
-	case PlanAlternate, PlanRoundRobin:
+	case PlanAlternate, PlanRoundRobin, PlanRelay:
 	}
 	if at := join(path, "join"); c.Join != "" && !joinRE.MatchString(c.Join) && !l.faulty(at) {
 		l.fault(at, quote(c.Join)+" is not a join", "write all, any, best-effort or quorum:K")

@@ -208,7 +208,7 @@ type Lineage struct {
 // Resolver says whose agents are looked for, and where besides the public
 // network.
 type Resolver struct {
-	Domains    []string `yaml:"domains" idle:"true" example:"[bots.example.com]" pattern:"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?[.])+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"Domains whose agents may be called by address, such as bots.example.com, each by itself. Empty: none (C35)."`
+	Domains    []string `yaml:"domains" example:"[bots.example.com]" pattern:"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?[.])+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$" doc:"Domains whose agents may be called by address, such as bots.example.com, each by itself. Empty: none (C35)."`
 	AllowHosts []string `yaml:"allow_hosts" example:"[bus.internal:8080]" pattern:"^(http://)?[^/?#@ ]+$" doc:"Hosts, as host or host:port, that may be asked although they are on a private network or this machine, over plain HTTP too. With a port, WebFinger of that domain is asked there, and with http:// before it over plain HTTP (C33)."`
 }
 

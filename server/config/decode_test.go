@@ -169,7 +169,7 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"resolver.domains", "tools", "escalation",
+		"tools", "escalation",
 		"agents.b.manifest",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

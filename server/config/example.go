@@ -111,7 +111,7 @@ var exampleText = map[string]string{
 	"conversations": `conversations:
   chat:
     participants: [{agent: echo}, {agent: eliza}]
-    plan: alternate # or round-robin, moderator, fan-out
+    plan: alternate # or round-robin, relay, moderator, fan-out
     max_turns: 4
 #    budget_usd: 0.50
 #    halt: {contains: goodbye}

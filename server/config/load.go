@@ -34,6 +34,9 @@ type Source struct {
 	ReadFile func(string) ([]byte, error)
 	// Dev allows secrets in the file itself.
 	Dev bool
+	// StoreOnly is for who opens the store and serves nobody: a secret that is
+	// not there is no fault. A key without its secret lets nobody in.
+	StoreOnly bool
 	// Flags are values from the command line. They win over the environment,
 	// which wins over the file (P10).
 	Flags []Flag
@@ -210,6 +213,9 @@ func (l *loader) secretText(path, envKey, env, fileKey, file string) (text strin
 		return text, l.usable(join(path, envKey), text, "the environment variable "+env)
 	case file != "":
 		data, err := l.src.ReadFile(file)
+		if err != nil && l.src.StoreOnly {
+			return "", false
+		}
 		if err != nil {
 			l.fault(join(path, fileKey), "the file of the secret cannot be read: "+reason(err), "write the secret into it, readable by this user only")
 			return "", false
@@ -223,6 +229,9 @@ func (l *loader) secretText(path, envKey, env, fileKey, file string) (text strin
 // usable reports whether a secret can stand in an Authorization header, and
 // says so if not.
 func (l *loader) usable(path, text, holder string) bool {
+	if text == "" && l.src.StoreOnly {
+		return false
+	}
 	if text == "" {
 		l.fault(path, holder+" is not set or holds nothing", "put the secret into it")
 		return false

@@ -96,6 +96,24 @@ func TestSecretsThatAreMissingOrUnfit(t *testing.T) {
 	}
 }
 
+// Who opens the store and serves nobody needs no secret, and is still told what
+// can be no secret.
+func TestSecretsOfWhoOpensTheStoreOnly(t *testing.T) {
+	t.Parallel()
+	src := config.Source{Env: env(map[string]string{"OK": "canary-ok", "SPACE": "a b"}), ReadFile: files(nil), StoreOnly: true}
+	c, _ := parse(t, `
+admin: {token_env: NOPE}
+keys: [{id: a, secret_env: NOPE}, {id: b, secret_file: /nope}, {id: c, secret_env: OK}]
+agents: {x: {kind: openai, url: "https://h/", api_key_env: NOPE}}
+`, src)
+	if len(c.Keys) != 3 || !c.Keys[0].Secret.IsZero() || !c.Keys[1].Secret.IsZero() || c.Keys[2].Secret.Reveal() != "canary-ok" {
+		t.Errorf("%+v", c.Keys)
+	}
+	if got := faults(t, "keys: [{id: a, secret_env: SPACE}, {id: b}]", src); len(got) != 2 {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestInlineSecretUnderDev(t *testing.T) {
 	t.Parallel()
 	src := source(map[string]string{"OK": "x"})

@@ -132,18 +132,17 @@ const eventsPast = `SELECT id & 0xfffffff, packed, events FROM event_batches
 // started. One that is held back has no position yet, and is not among them. It
 // ends with its first error.
 func (s *Store) Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error] {
-	return pages(func(after int64) ([]agentbus.Event, error) {
-		var page []agentbus.Event
+	return pages(func(after int64) (page []agentbus.Event, more bool, err error) {
 		size := 0
-		err := s.each(ctx, "read the events of an execution", func(r *row) bool {
+		err = s.each(ctx, "read the events of an execution", func(r *row) bool {
 			for _, e := range readEvents(r, id) {
 				if int64(e.Position) > after {
 					page, size = append(page, e), size+len(e.Data)
 				}
 			}
 			return size < pageBytes && len(page) < pageRows
-		}, eventsPast, string(id), after, pageRows)
-		return page, err
+		}, eventsPast, string(id), after, pageRows+1)
+		return page, size >= pageBytes || len(page) >= pageRows, err
 	}, func(e agentbus.Event) int64 { return int64(e.Position) }, int64(after))
 }
 

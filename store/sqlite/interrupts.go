@@ -113,11 +113,28 @@ func (p *parking) over(c *conn) (bool, error) {
 	return false, nil
 }
 
-// decide ends an interrupt that waits, and reports whether it did.
+// decide ends an interrupt that waits, and reports whether it did. What its
+// backend needs to go on is kept for one that is called again, and erased
+// otherwise; see answered.
 func decide(c *conn, id agentbus.InterruptID, r *agentbus.Resolution) (bool, error) {
-	n, err := c.exec("UPDATE interrupts SET decision = ?2, text = ?3, resolution = ?4, decided_by = ?5, decided = ?6 WHERE id = ?1 AND decision = ''",
-		string(id), string(r.Decision), r.Text, blob(r.Policy), r.By, micros(r.At))
+	granted := flag(r.Decision == agentbus.DecisionGranted)
+	n, err := c.exec(`UPDATE interrupts SET decision = ?2, text = ?3, resolution = iif(?7, ?4, NULL), decided_by = ?5, decided = ?6,
+			policy = iif(?7, policy, NULL), resume = iif(?7, resume, NULL)
+		WHERE id = ?1 AND decision = ''`,
+		string(id), string(r.Decision), r.Text, blob(r.Policy), r.By, micros(r.At), granted)
 	return n > 0, err
+}
+
+// answered erases the secrets of what a turn asked before it was finished: nobody
+// needs them any more.
+func answered(c *conn, t *agentbus.Turn) error {
+	if t.Attempts < 2 { // it was not called again
+		return nil
+	}
+	_, err := c.exec(`UPDATE interrupts SET policy = NULL, resume = NULL, resolution = NULL
+		WHERE run = ?1 AND execution = ?2 AND turn = ?3 AND decision = 'granted' AND coalesce(policy, resume, resolution) IS NOT NULL`,
+		string(t.Run), string(t.Execution), string(t.ID))
+	return err
 }
 
 // withdraw ends interrupts that nobody needs any more.
@@ -146,7 +163,10 @@ func readInterrupt(r *row) agentbus.Interrupt {
 	i.Root, i.Turn, i.Payer = agentbus.ExecutionID(r.text()), agentbus.TurnID(r.text()), agentbus.Payer(r.text())
 	r.json(&i.Path)
 	r.json(&i.Ask)
-	i.Ask.Policy, i.Ask.Resume, i.Raised, i.Expires = r.blob(), r.blob(), r.time(), r.time()
+	if policy := r.blob(); policy != nil { // else what may be shown of it is left
+		i.Ask.Policy = policy
+	}
+	i.Ask.Resume, i.Raised, i.Expires = r.blob(), r.time(), r.time()
 	d := agentbus.Resolution{Decision: agentbus.Decision(r.text()), Text: r.text(), Policy: r.blob(), By: r.text(), At: r.time()}
 	if d.Decision != "" {
 		i.Resolution = &d
@@ -156,8 +176,9 @@ func readInterrupt(r *row) agentbus.Interrupt {
 
 const interruptByID = "SELECT " + interruptColumns + " FROM interrupts WHERE id = ?1"
 
-// Interrupt returns an interrupt, with what is for its backend alone, and whether
-// the store knows it.
+// Interrupt returns an interrupt, and whether the store knows it. What is for its
+// backend alone is with it until it is denied, or the turn that asked is finished:
+// then it is erased.
 func (s *Store) Interrupt(ctx context.Context, id agentbus.InterruptID) (agentbus.Interrupt, bool, error) {
 	return only(ctx, s, "read an interrupt", readInterrupt, interruptByID, string(id))
 }
@@ -197,12 +218,17 @@ func (s *Store) Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus
 		if won = r.At.Before(i.Expires); !won {
 			r = agentbus.Resolution{Decision: agentbus.DecisionExpired, At: i.Expires}
 		}
-		r.At = stored(r.At)
-		i.Resolution = &r
 		if _, err = decide(c, id, &r); err == nil {
 			err = wake(c, i.Root)
 		}
-		return i, err
+		if err == nil {
+			got, _, err = c.first(interruptByID, string(id))
+		}
+		if err != nil {
+			return i, err
+		}
+		i = readInterrupt(got)
+		return i, got.err
 	})
 	switch {
 	case err != nil || won:

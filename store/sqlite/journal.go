@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -200,6 +201,9 @@ func (f *finish) write(c *conn, d *desk) error {
 	if err == nil {
 		err = withdraw(c, t.Withdraw, t.Ended)
 	}
+	if err == nil {
+		err = answered(c, t)
+	}
 	if err != nil || f.next == nil {
 		return err
 	}
@@ -238,25 +242,28 @@ const pastPlace = `BETWEEN (SELECT (number << 28) + ?2 + 1 FROM executions WHERE
 // Turns yields the turns of an execution by index. It sees every turn that was
 // acknowledged before it started. It ends with its first error.
 func (s *Store) Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error] {
-	return pages(func(after int64) ([]agentbus.Turn, error) {
-		var page []agentbus.Turn
+	return pages(func(after int64) (page []agentbus.Turn, more bool, err error) {
 		size := 0
-		err := s.each(ctx, "read the turns of an execution", func(r *row) bool {
+		err = s.each(ctx, "read the turns of an execution", func(r *row) bool {
 			page = append(page, readTurn(r, id))
 			size += len(page[len(page)-1].Reply.Text)
 			return size < pageBytes
-		}, "SELECT "+turnColumns+" FROM turns WHERE id "+pastPlace+" ORDER BY id LIMIT ?3", string(id), after, pageRows)
-		return page, err
+		}, "SELECT "+turnColumns+" FROM turns WHERE id "+pastPlace+onePage, string(id), after)
+		return page, size >= pageBytes || len(page) == pageRows, err
 	}, func(t agentbus.Turn) int64 { return int64(t.Index) }, -1)
 }
 
-// pages yields what read returns page by page, until a page is empty. Each read
+// onePage limits a page to pageRows. The number is in the text, since SQLite plans
+// a statement whose limit is a parameter anew at each run.
+var onePage = " ORDER BY id LIMIT " + strconv.Itoa(pageRows)
+
+// pages yields what read returns page by page, until there are no more. Each read
 // is given the place of the last value yielded.
-func pages[T any](read func(after int64) ([]T, error), place func(T) int64, after int64) iter.Seq2[T, error] {
+func pages[T any](read func(after int64) (page []T, more bool, err error), place func(T) int64, after int64) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		after := after
 		for {
-			page, err := read(after)
+			page, more, err := read(after)
 			if err != nil {
 				var none T
 				yield(none, err)
@@ -268,7 +275,7 @@ func pages[T any](read func(after int64) ([]T, error), place func(T) int64, afte
 				}
 				after = place(v)
 			}
-			if len(page) == 0 {
+			if !more {
 				return
 			}
 		}

@@ -42,7 +42,10 @@ func (s *Store) Lookup(ctx context.Context, key, digest agentbus.Digest) (got ag
 
 // maxParents is how many calls of one turn id ParentCalls returns: nested runs
 // restart their index, so that one run can have several (P17).
-const maxParents = 16
+//
+// It is a text, since SQLite plans a statement whose limit is a parameter anew at
+// each run.
+const maxParents = "16"
 
 // parentCalls finds the calls of one turn along the index of runs, whose third
 // column is the parent: from one parent to the next, at the turn's index.
@@ -52,13 +55,13 @@ const parentCalls = `WITH RECURSIVE parents (parent) AS (
 		SELECT (SELECT min(c.parent) FROM calls c WHERE c.run = ?1 AND c.payer = ?2 AND c.parent > parents.parent)
 			FROM parents WHERE parents.parent IS NOT NULL)
 	SELECT c.id FROM parents CROSS JOIN calls c ON c.run = ?1 AND c.payer = ?2 AND c.parent = parents.parent AND c.turn_index = ?4
-	WHERE c.turn = ?3 AND c.state IN ('executing', 'settled', 'voided') LIMIT ?5`
+	WHERE c.turn = ?3 AND c.state IN ('executing', 'settled', 'voided') LIMIT ` + maxParents
 
 // ParentCalls returns the calls of a payer's run whose turn id is turn, refused
 // ones left out, at most 16 of them.
 func (s *Store) ParentCalls(ctx context.Context, payer agentbus.Payer, run agentbus.RunID, turn agentbus.TurnID) ([]agentbus.CallRecord, error) {
 	return list(ctx, s, "find a parent turn", readCall, "SELECT "+callColumns+" FROM calls WHERE id IN ("+parentCalls+") ORDER BY id",
-		string(run), string(payer), string(turn), turn.Index(run), maxParents)
+		string(run), string(payer), string(turn), turn.Index(run))
 }
 
 // Unfinished returns the calls that are executing by id, and those a dead
@@ -78,7 +81,8 @@ func (s *Store) StopRun(ctx context.Context, run agentbus.RunID, by string, at t
 			_, err = c.exec("DELETE FROM sealed_credentials WHERE execution IN (SELECT id FROM executions WHERE run = ?1)", string(run))
 		}
 		if err == nil {
-			_, err = c.exec("UPDATE interrupts SET decision = 'withdrawn', decided_by = ?2, decided = ?3 WHERE run = ?1 AND decision = ''", string(run), by, micros(at))
+			_, err = c.exec(`UPDATE interrupts SET policy = NULL, resume = NULL, resolution = NULL, decided_by = iif(decision = '', ?2, decided_by),
+				decided = iif(decision = '', ?3, decided), decision = iif(decision = '', 'withdrawn', decision) WHERE run = ?1`, string(run), by, micros(at))
 		}
 		return struct{}{}, err
 	})

@@ -39,10 +39,11 @@ func (s *Store) open(ctx context.Context, path string, wall func() time.Time) er
 		return err
 	}
 	// 8 MiB of cache hold the index pages of some 100,000 calls; folding the log
-	// into the file every 16 MiB writes a page once that changed often.
+	// into the file every 16 MiB writes a page once that changed often. What is
+	// erased is overwritten in the pages that are written anyway.
 	dsn := (&url.URL{Scheme: "file", Path: filepath.ToSlash(path)}).String() +
 		"?mode=rw&_error_rc=1&_dqs=0&_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=cache_size(-8192)" +
-		"&_pragma=wal_autocheckpoint(4000)&_pragma=synchronous(" + synchronous + ")"
+		"&_pragma=wal_autocheckpoint(4000)&_pragma=secure_delete(fast)&_pragma=synchronous(" + synchronous + ")"
 	if s.writer, err = dial(ctx, dsn); err != nil {
 		return unusable(path, err)
 	}

@@ -29,15 +29,37 @@ func (s *Store) RemoteContext(ctx context.Context, agent string, payer agentbus.
 // SeeRemoteTask stores that a task was seen, durably. One that is known as
 // another payer's stays as it is, until it is forgotten.
 func (s *Store) SeeRemoteTask(ctx context.Context, t agentbus.RemoteTask) error {
-	_, err := write(ctx, s, "remember a task", func(c *conn) (struct{}, error) {
-		_, err := c.exec(`INSERT INTO remote_tasks (`+remoteTaskColumns+`) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-			ON CONFLICT (agent, id) DO UPDATE SET upstream = ?3, payer = ?4, seen = max(seen, ?6),
-				context = CASE WHEN ?5 = '' THEN context ELSE ?5 END
-			WHERE payer = ?4 OR seen <= ?7`,
-			t.Agent, t.ID, t.Upstream, string(t.Payer), t.Context, micros(t.Seen), micros(forgotten()))
-		return struct{}{}, err
-	})
+	_, err := write(ctx, s, "remember a task", func(c *conn) (bool, error) { return seeTask(c, &t) })
 	return err
+}
+
+const seesTask = `INSERT INTO remote_tasks (` + remoteTaskColumns + `) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+	ON CONFLICT (agent, id) DO UPDATE SET upstream = ?3, payer = ?4, seen = max(seen, ?6),
+		context = CASE WHEN ?5 = '' THEN context ELSE ?5 END
+	WHERE payer = ?4 OR seen <= ?7`
+
+// seeTask stores that a task was seen, and reports whether it is its payer's.
+func seeTask(c *conn, t *agentbus.RemoteTask) (own bool, err error) {
+	changed, err := c.exec(seesTask, t.Agent, t.ID, t.Upstream, string(t.Payer), t.Context, micros(t.Seen), micros(forgotten()))
+	return changed > 0, err
+}
+
+// errTheirs answers the settlement of an answer that tells of another's task.
+var errTheirs = refusal(agentbus.CodeRunNotFound, "the answer tells of a task of another payer; void the call, and tell nothing of it")
+
+// seeTasks stores that the tasks of an answer were seen. It fails when one of
+// them is another payer's.
+func seeTasks(c *conn, tasks []agentbus.RemoteTask) error {
+	for i := range tasks {
+		own, err := seeTask(c, &tasks[i])
+		if err != nil {
+			return err
+		}
+		if !own {
+			return errTheirs
+		}
+	}
+	return nil
 }
 
 // ForgetRemoteTasks removes tasks that were not seen since before, at most limit

@@ -19,28 +19,21 @@ import (
 //     not its epoch: CodeRunConflict, and the execution as stored.
 //
 // A claim without an Owner leaves the execution running under nobody's lease,
-// for whoever claims it next: see [Store.Orphans].
+// for whoever claims it next: see [Store.Orphans]. Turns are not counted: a driver
+// reads them itself, and a claim costs the same however many there are.
 //
 // The first turn of a new execution that serves a turn comes after the turns of
 // those that served it before (P17). Leases go by a clock that the processes of
 // this machine share and that nobody can set. e.Sealed, unless it is empty, is
 // kept until the execution is done or its run is stopped (R18).
 func (s *Store) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
-	const what = "claim an execution"
-	got, err := write(ctx, s, what, func(c *conn) (agentbus.Execution, error) {
+	return write(ctx, s, "claim an execution", func(c *conn) (agentbus.Execution, error) {
 		got, err := open(c, e, claim, s.clock.now())
 		if err == nil && got.State == agentbus.RunRunning {
 			err = seal(c, &e)
 		}
 		return got, err
 	})
-	if got.ID == "" || got.Lease.Epoch == 1 {
-		return got, err // nothing, or just made: there are no turns to count
-	}
-	if cerr := s.countTurns(ctx, what, &got); err == nil {
-		err = cerr
-	}
-	return got, err
 }
 
 func open(c *conn, e agentbus.Execution, claim agentbus.Claim, now time.Time) (agentbus.Execution, error) {

@@ -55,6 +55,7 @@ func appendFrames(c *conn, call int64, data []byte) error {
 // its charge (G28). A settled call never changes, so one key has at most one
 // charge (I1). What the call held of its budgets is released, and its cost
 // spent (G27). CodeLeaseLost: the call is not executing under that attempt.
+// CodeRunNotFound: one of st.Tasks is another payer's (A12).
 func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
 	head, err := jsonText(st.Reply.Header)
 	if err != nil {
@@ -68,6 +69,9 @@ var settles = ends(`state = 'settled', status = ?3, input_tokens = ?4, cached_to
 		usage_cost = ?7, estimated = ?8, cost = ?9, unbilled = unbilled + ?10, notes = coalesce(?11, notes), ended = ?12, kept = ?13`)
 
 func settle(c *conn, st *agentbus.Settlement, head any) error {
+	if err := seeTasks(c, st.Tasks); err != nil { // first: what writes nothing is not undone
+		return err
+	}
 	notes, err := notesBehind(c, st.ID, st.Notes)
 	if err != nil {
 		return err

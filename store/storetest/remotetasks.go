@@ -10,6 +10,7 @@ var remoteTasks = map[string]func(*place){
 	"ARemoteTaskIsFoundWhereItWasSeen": aRemoteTaskIsFoundWhereItWasSeen,
 	"ARemoteTaskStaysItsPayers":        aRemoteTaskStaysItsPayers,
 	"ARemoteTaskIsForgottenInTime":     aRemoteTaskIsForgottenInTime,
+	"RemoteTasksAreSeenWithTheirCall":  remoteTasksAreSeenWithTheirCall,
 }
 
 func (p *place) sees(t agentbus.RemoteTask) {
@@ -87,6 +88,33 @@ func aRemoteTaskIsForgottenInTime(p *place) { // A12
 		same(t, "forgotten", n, want)
 	}
 	for _, want := range []agentbus.RemoteTask{young, theirs} {
+		got, _ := p.remote(want.ID)
+		same(t, "task", got, want)
+	}
+}
+
+func remoteTasksAreSeenWithTheirCall(p *place) { // A12, X34
+	t := p.t
+	mine, theirs := remoteTask("t1", time.Minute), remoteTask("t2", time.Minute)
+	theirs.Payer = "bob"
+	p.sees(theirs)
+	call := reserve(t, p, reservation("run_a", 0))
+	claim := settlement(call, "told")
+	other := theirs
+	other.Payer = zoe
+	for _, tasks := range [][]agentbus.RemoteTask{{other}, {mine, other}} {
+		claim.Tasks = tasks
+		refused(t, "settle another's task", p.Settle(t.Context(), claim), agentbus.CodeRunNotFound)
+	}
+	same(t, "state", oneCall(t, p).State, agentbus.CallExecuting)
+	if _, found := p.remote("t1"); found {
+		t.Error("a task was seen with a call that was not settled")
+	}
+	claim.Tasks = []agentbus.RemoteTask{mine}
+	ok(t, "settle", p.Settle(t.Context(), claim))
+	p.reopen()
+	same(t, "state", oneCall(t, p).State, agentbus.CallSettled)
+	for _, want := range []agentbus.RemoteTask{mine, theirs} {
 		got, _ := p.remote(want.ID)
 		same(t, "task", got, want)
 	}

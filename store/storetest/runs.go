@@ -70,7 +70,7 @@ func openFindsWhatWasStoredFirst(p *place) { // R15
 	same(t, "opened again by its owner", got, want)
 	next := turn(got, 1)
 	ok(t, "finish", p.Finish(t.Context(), done(begin(t, p, turn(got, 0)), "x"), &next))
-	got = opened(t, p, "run_a")
+	got = stored(t, p, "run_a")
 	if got.Turns != 1 || got.Cost != 4_000 {
 		t.Errorf("after one turn: %d turns, %d", got.Turns, got.Cost)
 	}

@@ -1,0 +1,146 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A Server is a PostgreSQL that a test started. It listens on a socket in its
+// own directory, and nowhere on the network.
+type Server struct {
+	dir, bin string
+	run      *exec.Cmd
+	ended    chan struct{}
+}
+
+// start makes a cluster in a temporary directory and runs a server on it.
+func start(tb testing.TB, bin string) *Server {
+	tb.Helper()
+	dir, err := os.MkdirTemp("/tmp", "agentbus-pg-") //nolint:usetesting // a socket's path must be short, and the server outlives the test
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &Server{dir: dir, bin: bin}
+	who, err := server()
+	if err == nil && who != nil {
+		err = os.Chown(dir, int(who.Uid), int(who.Gid))
+	}
+	if err != nil {
+		tb.Fatalf("find who runs PostgreSQL: %v", err)
+	}
+	initdb := exec.CommandContext(tb.Context(), filepath.Join(bin, "initdb"), "--pgdata="+s.data(), "--auth=trust", "--username=postgres", //nolint:gosec // the machine's own
+		"--encoding=UTF8", "--locale=C", "--no-sync")
+	initdb.Dir, initdb.SysProcAttr = dir, &syscall.SysProcAttr{Credential: who}
+	if out, err := initdb.CombinedOutput(); err != nil {
+		tb.Fatalf("initdb: %v\n%s", err, out)
+	}
+	s.Start(tb)
+	return s
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// server returns as whom the server runs: it refuses to be root.
+func server() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil //nolint:nilnil // as who we are
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, err
+	}
+	uid, uerr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gerr := strconv.ParseUint(u.Gid, 10, 32)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(uerr, gerr)
+}
+
+// Start runs the server and waits until it answers. It is for one that was
+// stopped.
+func (s *Server) Start(tb testing.TB) {
+	tb.Helper()
+	who, err := server()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	// What is tested survives the death of processes, not of the machine, so
+	// nothing need reach the disk.
+	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), filepath.Join(s.bin, "postgres"), "-D", s.data(), "-k", s.dir, //nolint:gosec // the machine's own
+		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300", "-c", "shared_buffers=64MB", "-c", "log_min_messages=fatal")
+	cmd.Dir = s.dir
+	cmd.SysProcAttr = dieWithUs(who)
+	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	started := make(chan error)
+	s.run, s.ended = cmd, make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // its death is told to the thread that started it
+		defer close(s.ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended shows in what the test sees
+		}
+		_ = log.Close()
+	}()
+	if err := <-started; err != nil {
+		tb.Fatalf("start postgres: %v", err)
+	}
+	if err := s.answers(tb.Context()); err != nil {
+		text, _ := os.ReadFile(log.Name())
+		tb.Fatalf("postgres does not answer: %v\n%s", err, text)
+	}
+}
+
+// answers waits until the server takes connections.
+func (s *Server) answers(ctx context.Context) (err error) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for range 1500 {
+		var c *pgx.Conn
+		if c, err = pgx.Connect(ctx, s.url()); err == nil {
+			return c.Close(ctx)
+		}
+		select {
+		case <-tick.C:
+		case <-s.ended:
+			return fmt.Errorf("it ended: %w", err)
+		}
+	}
+	return err
+}
+
+// Stop ends the server at once, as a crash of it does: what is under way is
+// lost, and the next start recovers.
+func (s *Server) Stop() {
+	if s.run == nil || s.run.Process == nil {
+		return
+	}
+	_ = s.run.Process.Signal(syscall.SIGQUIT) // it may have ended
+	select {
+	case <-s.ended:
+	case <-time.After(30 * time.Second):
+		_ = s.run.Process.Kill()
+		<-s.ended
+	}
+}
+
+// end stops the server and removes what it left.
+func (s *Server) end() {
+	s.Stop()
+	_ = os.RemoveAll(s.dir)
+}

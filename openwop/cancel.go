@@ -1,0 +1,79 @@
+package openwop
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// cancelPatience is how long a request waits for its run to be cancelled (E4).
+const cancelPatience = 4 * time.Second
+
+// cancel ends a run: here, where it waits, or in the process that drives it. It
+// returns how the run stands.
+func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by string) (Status, error) {
+	f, err := h.fold(ctx, e)
+	if err != nil {
+		return "", err
+	}
+	switch s := f.snap.Status; {
+	case s == StatusCancelled:
+		return s, nil
+	case s.Terminal():
+		return s, refuse(http.StatusConflict, "run_already_terminal", "the run is %s", s)
+	}
+	if _, ours := readSpec(e); !ours {
+		if h.cfg.Conversations == nil {
+			return "", refuse(http.StatusConflict, "run_not_cancellable", "the host does not drive this run")
+		}
+		return StatusCancelling, h.cfg.Conversations.Cancel(ctx, e.Run, by)
+	}
+	h.mu.Lock()
+	stop := h.driven[e.ID]
+	h.mu.Unlock()
+	if stop != nil {
+		stop(&cancellation{reason})
+	} else if err := h.cancelParked(ctx, e, reason, by); err != nil {
+		return "", err
+	}
+	ctx, done := context.WithTimeout(ctx, cancelPatience)
+	defer done()
+	if end, err := h.await(ctx, e.ID); err == nil {
+		return end.snap.Status, nil
+	}
+	return StatusCancelling, nil
+}
+
+// cancelParked ends a run that nobody drives here, or tells the process that does.
+func (h *Host) cancelParked(ctx context.Context, e *agentbus.Execution, reason, by string) error {
+	got, err := h.cfg.Store.Open(ctx, *e, agentbus.Claim{Owner: h.cfg.Owner, TTL: h.cfg.Lease})
+	switch {
+	case agentbus.CodeOf(err) == agentbus.CodeRunConflict:
+		return h.cfg.Store.StopRun(ctx, e.Run, by, time.Now()) // its driver learns it as it renews its lease
+	case err != nil || got.State == agentbus.RunDone:
+		return err
+	}
+	s, _ := readSpec(&got)
+	d := &driver{Host: h, ctx: ctx, exec: got, spec: s, wf: h.cfg.workflow(s.Workflow), redact: h.cfg.Redact(), fold: NewFold(e.ID, s.Workflow)}
+	if err := d.load(); err != nil {
+		return err
+	}
+	for key, open := range d.fold.open {
+		_, n := splitKey(key)
+		_, _ = h.cfg.Store.Resolve(ctx, interruptOf(e.ID, open.NodeID, n), // one that is resolved already is no fault
+			agentbus.Resolution{Decision: agentbus.DecisionWithdrawn, At: time.Now(), By: by})
+	}
+	return d.cancelled(&cancellation{reason})
+}
+
+// cancelChild ends the run of a worker whose parent was cancelled (E41).
+func (h *Host) cancelChild(ctx context.Context, id agentbus.ExecutionID) error {
+	e, found, err := h.cfg.Store.Execution(ctx, id)
+	if err != nil || !found {
+		return err
+	}
+	_, err = h.cancel(ctx, &e, "its parent was cancelled", string(e.Payer))
+	return err
+}

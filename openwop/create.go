@@ -1,0 +1,219 @@
+package openwop
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/gowebpki/jcs"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/eventlog"
+)
+
+// A createRequest asks for a run (E5). What else it has is ignored.
+type createRequest struct {
+	WorkflowID   string          `json:"workflowId"`
+	Inputs       json.RawMessage `json:"inputs"`
+	Configurable json.RawMessage `json:"configurable"`
+	Tags         []string        `json:"tags"`
+	Metadata     json.RawMessage `json:"metadata"`
+	CallbackURL  json.RawMessage `json:"callbackUrl"`
+}
+
+// The bounds of what comes with a run (E5).
+const (
+	maxTags     = 100
+	maxTag      = 256
+	maxMetadata = 50 << 10
+	maxRunKey   = 256
+	keyLife     = 24 * time.Hour
+)
+
+// create serves POST /v1/runs.
+func (h *Host) create(w http.ResponseWriter, r *http.Request, p agentbus.Principal) error {
+	var raw json.RawMessage
+	if err := h.body(r, &raw); err != nil {
+		return err
+	}
+	var req createRequest
+	if len(raw) == 0 || json.Unmarshal(raw, &req) != nil {
+		return invalid("the body is not a JSON object with a workflowId")
+	}
+	if err := h.check(&req); err != nil {
+		return err
+	}
+	id, repeated, err := h.mint(r, p, raw)
+	if err != nil {
+		return err
+	}
+	if err := h.start(r, p, id, &req); err != nil {
+		return err
+	}
+	status := http.StatusCreated
+	if repeated {
+		w.Header().Set("Openwop-Idempotent-Replay", "true")
+		status = http.StatusOK
+	}
+	e, found, err := h.cfg.Store.Execution(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if !found {
+		e = agentbus.Execution{ID: id, Conversation: req.WorkflowID, Began: time.Now()}
+	}
+	w.Header().Set("Location", "/v1/runs/"+string(id))
+	return answer(w, status, map[string]any{
+		"runId": id, "status": h.standing(r.Context(), &e), "workflowId": req.WorkflowID,
+		"eventsUrl": "/v1/runs/" + string(id) + "/events", "statusUrl": "/v1/runs/" + string(id), "startedAt": e.Began.UTC(),
+	})
+}
+
+// check refuses what cannot be run (E5, E7).
+func (h *Host) check(req *createRequest) error {
+	switch {
+	case req.WorkflowID == "":
+		return invalid("workflowId is missing")
+	case len(req.CallbackURL) > 0 && string(req.CallbackURL) != "null":
+		return invalid("callbackUrl is not supported: follow the events")
+	case len(req.Tags) > maxTags:
+		return invalid("there are more than %d tags", maxTags)
+	case len(req.Metadata) > maxMetadata:
+		return invalid("metadata has more than %d bytes", maxMetadata)
+	case !object(req.Metadata):
+		return invalid("metadata is no object")
+	case !object(req.Inputs):
+		return invalid("inputs is no object")
+	}
+	for _, t := range req.Tags {
+		if t == "" || len(t) > maxTag {
+			return invalid("a tag has 1 to %d bytes", maxTag)
+		}
+	}
+	if err := checkConfigurable(req.Configurable, h.cfg.Conformance); err != nil {
+		return err
+	}
+	own := h.cfg.workflow(req.WorkflowID)
+	if own != nil && req.WorkflowID != liveWorkflow || own == nil && h.conversation(req.WorkflowID) != nil {
+		return nil
+	}
+	return notFound("workflow_not_found", "there is no workflow %.100q", req.WorkflowID)
+}
+
+func (h *Host) conversation(name string) *Workflow {
+	if h.cfg.Conversations == nil {
+		return nil
+	}
+	return h.cfg.Conversations.Workflow(name)
+}
+
+// object reports whether raw is absent or an object.
+func object(raw json.RawMessage) bool {
+	var v map[string]json.RawMessage
+	return len(raw) == 0 || json.Unmarshal(raw, &v) == nil
+}
+
+// checkConfigurable refuses options of a run that have a wrong type or are out of
+// bounds; others are kept as they came (E7).
+func checkConfigurable(raw json.RawMessage, mock bool) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	var c struct {
+		configurable
+
+		MockProvider json.RawMessage   `json:"mockProvider"`
+		Model        *string           `json:"model"`
+		Temperature  *float64          `json:"temperature"`
+		MaxTokens    *int              `json:"maxTokens"`
+		Prompts      map[string]string `json:"promptOverrides"`
+	}
+	if json.Unmarshal(raw, &c) != nil || !object(raw) {
+		return invalid("configurable has a member of a wrong type")
+	}
+	switch {
+	case len(c.MockProvider) > 0 && !mock:
+		return refuse(http.StatusForbidden, "mock_provider_forbidden", "mockProvider is for conformance only")
+	case c.RecursionLimit != nil && *c.RecursionLimit < 1:
+		return invalid("recursionLimit is less than 1")
+	case c.RunTimeoutMS != nil && *c.RunTimeoutMS < 1:
+		return invalid("runTimeoutMs is less than 1")
+	case c.EscalationThreshold != nil && (math.IsNaN(*c.EscalationThreshold) || *c.EscalationThreshold < 0 || *c.EscalationThreshold > 1):
+		return invalid("escalationThreshold is not between 0 and 1")
+	case c.MaxTokens != nil && *c.MaxTokens < 1:
+		return invalid("maxTokens is less than 1")
+	case c.Temperature != nil && (*c.Temperature < 0 || *c.Temperature > 2):
+		return invalid("temperature is not between 0 and 2")
+	}
+	switch c.ReasoningVerbosity {
+	case "", "summary", "full", "off":
+	default:
+		return invalid("reasoningVerbosity is summary, full or off")
+	}
+	switch c.OnHalt {
+	case "", "fail", "pause":
+		return nil
+	}
+	return invalid("onHalt is fail or pause")
+}
+
+// mint makes the id of a run, or finds the one that was made for the same key
+// (E6).
+func (h *Host) mint(r *http.Request, p agentbus.Principal, raw json.RawMessage) (id agentbus.ExecutionID, repeated bool, err error) {
+	id = agentbus.ExecutionID(agentbus.NewRunID())
+	key := r.Header.Get("Idempotency-Key")
+	if key == "" {
+		return id, false, nil
+	}
+	if len(key) > maxRunKey {
+		return "", false, invalid("the Idempotency-Key has more than %d bytes", maxRunKey)
+	}
+	canonical, err := jcs.Transform(raw)
+	if err != nil {
+		return "", false, invalid("the body has no canonical form")
+	}
+	now := time.Now()
+	k := agentbus.RunKey{Payer: agentbus.Payer(p.ID), Key: key, Digest: sha256.Sum256(canonical), Run: id, Expires: now.Add(keyLife)}
+	known, claimed, err := h.cfg.Store.ClaimRunKey(r.Context(), k, now)
+	if err == nil && known.Digest != k.Digest {
+		err = refuse(http.StatusConflict, "idempotency_key_mismatch", "this key was used with another body")
+	}
+	return known.Run, !claimed, err
+}
+
+// start begins the run. One that there is already is left as it is, so that twins
+// make one.
+func (h *Host) start(r *http.Request, p agentbus.Principal, id agentbus.ExecutionID, req *createRequest) error {
+	auth := agentbus.NewCredential(r.Header.Get("Authorization"))
+	redact := h.cfg.Redact().With(eventlog.Secret{ID: "caller", Value: auth})
+	clean := asked{
+		Inputs: redact.JSON(req.Inputs), Configurable: redact.JSON(req.Configurable), Metadata: redact.JSON(req.Metadata), Tags: req.Tags,
+	}
+	for i := range clean.Tags {
+		clean.Tags[i] = redact.Text(clean.Tags[i])
+	}
+	ctx := context.WithoutCancel(r.Context())
+	if h.cfg.workflow(req.WorkflowID) != nil {
+		return h.begin(ctx, id, spec{Workflow: req.WorkflowID, Asked: clean}, agentbus.Payer(p.ID))
+	}
+	var in struct {
+		Seed json.RawMessage `json:"seed"`
+	}
+	_ = json.Unmarshal(req.Inputs, &in) // it is an object
+	var seed string
+	if json.Unmarshal(in.Seed, &seed) != nil {
+		return invalid("inputs.seed is missing: it is what the conversation begins with, as a string")
+	}
+	s := spec{Asked: clean}
+	onHalt := s.options()
+	if onHalt.OnHalt == "" {
+		onHalt.OnHalt = "fail"
+	}
+	return h.cfg.Conversations.Start(ctx, Start{
+		Run: agentbus.RunID(id), Workflow: req.WorkflowID, Seed: seed, Principal: p, Auth: auth, OnHalt: onHalt.OnHalt,
+		Spec: Asked{Configurable: clean.Configurable, Metadata: clean.Metadata, Tags: clean.Tags},
+	})
+}

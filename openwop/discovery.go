@@ -1,0 +1,41 @@
+package openwop
+
+import (
+	"net/http"
+)
+
+// discover serves GET /.well-known/openwop: what is true of this host, and
+// nothing else (E4).
+func (h *Host) discover(w http.ResponseWriter, _ *http.Request) {
+	doc := map[string]any{
+		"protocolVersion": "1.0", "implementation": map[string]any{"name": "agentbus", "version": h.cfg.Version},
+		"supportedEnvelopes": []string{}, "schemaVersions": map[string]any{}, "supportedTransports": []string{"rest", "a2a"},
+		"limits": map[string]any{
+			"clarificationRounds": 3, "schemaRounds": 3, "envelopesPerTurn": 5,
+			"maxNodeExecutions": maxNodeExecutions, "maxRunDurationMs": maxRunDurationMS,
+		},
+		"agents": h.agents(), "conversationPrimitive": true,
+		"replay": map[string]any{"supported": true, "modes": []string{"replay", "branch"}},
+		"multiAgent": map[string]any{"executionModel": map[string]any{
+			"supported": true, "version": 2, "confidenceEscalationFloor": confidenceFloor, "confidenceEscalationInterruptKind": "approval",
+		}},
+		"capabilities": map[string]any{"agents": h.agents()}, // where clients of RFC 0002 look (E1)
+	}
+	if h.cfg.Conformance {
+		doc["fixtures"] = fixtureIDs(h.cfg.workflows)
+		doc["conformance"] = map[string]any{"mockAgent": true}
+	}
+	w.Header().Set("Cache-Control", "public, max-age=300")
+	if err := answer(w, http.StatusOK, doc); err != nil {
+		writeError(w, err)
+	}
+}
+
+func (h *Host) agents() map[string]any {
+	return map[string]any{
+		"supported": true, "modelClasses": []string{"reasoning", "tool-using", "chat"}, "orchestrator": true, "dispatch": true, "dispatchMapping": true,
+		"reasoning":       map[string]any{"verbosity": "summary", "tokenLimit": reasoningTokens, "streaming": true},
+		"manifestRuntime": map[string]any{"supported": true, "handoffValidation": true},
+		"liveRuntime":     map[string]any{"supported": true, "sources": []string{"workflow-node", "run-api"}},
+	}
+}

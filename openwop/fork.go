@@ -1,0 +1,162 @@
+package openwop
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A forkRequest asks for a fork (E50).
+type forkRequest struct {
+	Mode    string          `json:"mode"`
+	FromSeq *int64          `json:"fromSeq"`
+	Overlay json.RawMessage `json:"runOptionsOverlay"`
+}
+
+// forkRun serves POST /v1/runs/{id}:fork.
+func (h *Host) forkRun(w http.ResponseWriter, r *http.Request, p agentbus.Principal, e *agentbus.Execution) error {
+	var req forkRequest
+	if err := h.body(r, &req); err != nil {
+		return err
+	}
+	overlay, err := readOverlay(&req)
+	if err != nil {
+		return err
+	}
+	n, err := h.cfg.Store.Appended(r.Context(), e.ID)
+	if err != nil {
+		return err
+	}
+	var from agentbus.Position
+	switch {
+	case req.FromSeq == nil && req.Mode == "branch":
+		return invalid("a branch needs fromSeq")
+	case req.FromSeq != nil && *req.FromSeq < 0:
+		return invalid("fromSeq is negative")
+	case req.FromSeq != nil && agentbus.Position(*req.FromSeq) > n:
+		return refuse(http.StatusUnprocessableEntity, "validation_error", "fromSeq is past the end of the run, which has %d events", n)
+	case req.FromSeq != nil:
+		from = agentbus.Position(*req.FromSeq)
+	}
+	f, err := h.fold(r.Context(), e)
+	if err != nil {
+		return err
+	}
+	if !f.snap.Status.Terminal() && !f.snap.Status.Waiting() {
+		return refuse(http.StatusConflict, "run_active", "the run is %s: fork it when it has ended, or waits", f.snap.Status)
+	}
+	s, ours := readSpec(e)
+	if !ours {
+		return invalid("a conversation is forked with agentbus replay --from")
+	}
+	s.Fork = &fork{Source: e.ID, Origin: e.ID, From: from, Replay: req.Mode == "replay"}
+	if of, _ := readSpec(e); of.Fork != nil {
+		s.Fork.Origin = of.Fork.Origin
+	}
+	if len(overlay) > 0 {
+		s.Asked.Configurable = overlay
+	}
+	id := agentbus.ExecutionID(agentbus.NewRunID())
+	if err := h.begin(r.Context(), id, s, agentbus.Payer(p.ID)); err != nil {
+		return err
+	}
+	return answer(w, http.StatusCreated, map[string]any{
+		"runId": id, "sourceRunId": e.ID, "fromSeq": from, "mode": req.Mode, "status": StatusRunning, "eventsUrl": "/v1/runs/" + string(id) + "/events",
+	})
+}
+
+// readOverlay checks the mode, and returns the options that replace those of the
+// source.
+func readOverlay(req *forkRequest) (json.RawMessage, error) {
+	var o struct {
+		Configurable json.RawMessage `json:"configurable"`
+	}
+	if len(req.Overlay) > 0 && json.Unmarshal(req.Overlay, &o) != nil {
+		return nil, invalid("runOptionsOverlay is no object")
+	}
+	empty := len(req.Overlay) == 0 || string(bytes.TrimSpace(req.Overlay)) == "{}" || string(bytes.TrimSpace(req.Overlay)) == "null"
+	switch req.Mode {
+	case "replay":
+		if !empty {
+			return nil, invalid("a replay has no overlay: its events are those of its source")
+		}
+		return nil, nil
+	case "branch":
+		return o.Configurable, checkConfigurable(o.Configurable, true)
+	}
+	return nil, invalid("mode is replay or branch")
+}
+
+// copied brings over what the fork shares with its source: the events before where
+// it parts, and in a replay the others too, for what it does to be held to.
+func (d *driver) copied() error {
+	f := d.spec.Fork
+	if d.fold.next >= f.From && !f.Replay {
+		return nil
+	}
+	var tape []agentbus.Event
+	for e, err := range d.cfg.Store.Events(d.ctx, f.Source, -1) {
+		if err != nil {
+			return err
+		}
+		if !f.Replay && e.Position >= f.From {
+			break
+		}
+		tape = append(tape, d.rewritten(&e))
+	}
+	for i := int(d.fold.next); i < len(tape) && agentbus.Position(i) < f.From; i++ {
+		if d.put(tape[i]); len(d.pending) >= copyBatch {
+			if err := d.store(); err != nil {
+				return err
+			}
+		}
+	}
+	if f.Replay {
+		d.tape = tape
+	}
+	return d.store()
+}
+
+// copyBatch is how many events are copied in one transaction.
+const copyBatch = 256
+
+// rewritten is an event of the source as it is in the fork: the ids of the run are
+// its own, and the rest stays byte by byte (E52).
+func (d *driver) rewritten(e *agentbus.Event) agentbus.Event {
+	source := []byte(strconv.Quote(string(d.spec.Fork.Source)))
+	c := agentbus.Event{
+		Position: e.Position, At: time.Now(), Type: e.Type, Node: e.Node, Execution: d.exec.ID, Run: d.exec.Run,
+		Data: bytes.ReplaceAll(e.Data, source, []byte(strconv.Quote(string(d.exec.ID)))),
+	}
+	if at, ok := strings.CutPrefix(string(e.Cause), "evt_"+string(d.spec.Fork.Source)+"_"); ok {
+		if n, err := strconv.ParseInt(at, 10, 64); err == nil {
+			c.Cause = agentbus.EventIDOf(d.exec.ID, agentbus.Position(n))
+		}
+	}
+	return c
+}
+
+// splitKey splits the key of an interrupt into its node and number.
+func splitKey(key string) (node string, n int) {
+	i := strings.LastIndexByte(key, ':')
+	if i < 0 {
+		return key, 0
+	}
+	n, _ = strconv.Atoi(key[i+1:])
+	return key[:i], n
+}
+
+// standing reports how a run that was just begun looks like, to its caller.
+func (h *Host) standing(ctx context.Context, e *agentbus.Execution) Status {
+	f, err := h.fold(ctx, e)
+	if err != nil || f.next == 0 {
+		return StatusPending
+	}
+	return f.snap.Status
+}

@@ -1,0 +1,338 @@
+package openwop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/eventlog"
+)
+
+// A Store keeps runs and their events. Every store of the store folder is one.
+type Store interface {
+	Runs
+	Interrupts
+	eventlog.Source
+}
+
+// Runs are executions and their leases (R17).
+type Runs interface {
+	Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error)
+	Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) (agentbus.Lease, error)
+	Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error
+	AppendEvents(ctx context.Context, l agentbus.Lease, events ...agentbus.Event) (agentbus.Position, error)
+	Execution(ctx context.Context, id agentbus.ExecutionID) (agentbus.Execution, bool, error)
+	PayersRuns(ctx context.Context, q agentbus.RunQuery) ([]agentbus.Execution, error)
+	ClaimRunKey(ctx context.Context, k agentbus.RunKey, at time.Time) (stored agentbus.RunKey, claimed bool, err error)
+}
+
+// Interrupts are what runs wait for (R22).
+type Interrupts interface {
+	Interrupt(ctx context.Context, id agentbus.InterruptID) (i agentbus.Interrupt, found bool, err error)
+	Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) (agentbus.Interrupt, error)
+	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
+}
+
+// A Starter begins the conversations of a configuration, which are workflows too
+// (E55).
+type Starter interface {
+	// Workflow returns the conversation of a name as a workflow; nil: there is
+	// none.
+	Workflow(name string) *Workflow
+	// Start begins one under an id. onHalt is fail or pause (E58).
+	Start(ctx context.Context, s Start) error
+	// Cancel ends one, and returns at once.
+	Cancel(ctx context.Context, run agentbus.RunID, by string) error
+}
+
+// A Start is a conversation to be begun.
+type Start struct {
+	Run       agentbus.RunID
+	Workflow  string
+	Seed      string
+	Principal agentbus.Principal
+	Auth      agentbus.Credential
+	OnHalt    string
+	Spec      Asked
+}
+
+// Asked is what else was asked for with a conversation, as run.started tells it.
+type Asked struct {
+	Configurable, Metadata []byte
+	Tags                   []string
+}
+
+// Config configures a [Host].
+type Config struct {
+	Store   Store  // required
+	Version string // of the product
+	Owner   string // of leases: this process; required
+	// Identify returns who sent a request. It fails with CodeUnauthenticated.
+	Identify func(*http.Request) (agentbus.Principal, error) // required
+	// Redact returns what takes secrets out of what is stored (E28); nil: tokens
+	// of known shapes only.
+	Redact func() *eventlog.Redactor
+	// TokenKey signs the tokens of interrupts; nil: there are none.
+	TokenKey []byte
+	// Conformance offers the fixtures and seams of the conformance profile (E70).
+	Conformance bool
+	// NoEscalation lets decisions of low confidence stand (E33).
+	NoEscalation bool
+	Tools        []string // that agents without a list may use (E27); none
+	// Lease is how long a driver keeps a run without renewing it; 0: 30 s.
+	Lease time.Duration
+	// InterruptTimeout is how long one waits before it counts as denied; 0: 24 h.
+	InterruptTimeout time.Duration
+	MaxBody          int64        // of a request, in bytes; 0: 1 MiB
+	Conversations    Starter      // nil: there are none
+	Logger           *slog.Logger // nil: nothing is logged
+	// Followers is how many may follow at once; 0: 4096.
+	Followers int
+
+	workflows map[string]*Workflow
+}
+
+// workflow returns a workflow of the host's own; nil: there is none.
+func (c *Config) workflow(id string) *Workflow { return c.workflows[id] }
+
+// A Host serves the routes of the wire, and drives runs of workflows. It is safe
+// for concurrent use. Close it.
+type Host struct {
+	cfg    Config
+	routes *http.ServeMux
+	log    *slog.Logger
+
+	ctx   context.Context //nolint:containedctx // of its drivers, which outlive requests
+	stop  context.CancelCauseFunc
+	going sync.WaitGroup
+
+	mu        sync.Mutex // guards driven and followers
+	driven    map[agentbus.ExecutionID]context.CancelCauseFunc
+	followers int
+}
+
+// New returns a host. It fails when one of its workflows cannot be driven.
+func New(c Config) (*Host, error) {
+	if c.Lease <= 0 {
+		c.Lease = 30 * time.Second
+	}
+	if c.InterruptTimeout <= 0 {
+		c.InterruptTimeout = 24 * time.Hour
+	}
+	if c.MaxBody <= 0 {
+		c.MaxBody = 1 << 20
+	}
+	if c.Followers <= 0 {
+		c.Followers = 4096
+	}
+	if c.Redact == nil {
+		plain := eventlog.NewRedactor()
+		c.Redact = func() *eventlog.Redactor { return plain }
+	}
+	if c.Conformance {
+		c.workflows = fixtures()
+	}
+	for _, w := range c.workflows {
+		if err := w.check(); err != nil {
+			return nil, err
+		}
+	}
+	h := &Host{cfg: c, log: c.Logger, driven: map[agentbus.ExecutionID]context.CancelCauseFunc{}}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	h.ctx, h.stop = context.WithCancelCause(context.Background())
+	h.routes = h.mux()
+	return h, nil
+}
+
+// Close leaves the runs that are driven where they are, and waits for their
+// drivers. Other processes go on with them, or this one when it is started again.
+func (h *Host) Close() {
+	h.stop(errLeave)
+	h.going.Wait()
+}
+
+// begin opens a run and drives it in the background. One that there is already is
+// driven on.
+func (h *Host) begin(ctx context.Context, id agentbus.ExecutionID, s spec, payer agentbus.Payer) error {
+	w := h.cfg.workflow(s.Workflow)
+	if w == nil {
+		return notFound("workflow_not_found", "there is no workflow %q", s.Workflow)
+	}
+	b, err := oneLine(s)
+	if err != nil {
+		return err
+	}
+	e := agentbus.Execution{
+		ID: id, Run: agentbus.RunID(id), Conversation: s.Workflow, Definition: w.definition(), Payer: payer, Spec: b, Began: time.Now(),
+	}
+	_, err = h.cfg.Store.Open(ctx, e, agentbus.Claim{}) // for whoever drives it: us, or a worker after a crash
+	if err == nil || agentbus.CodeOf(err) == agentbus.CodeRunConflict {
+		h.kick(id)
+		return nil
+	}
+	return err
+}
+
+// kick drives a run in the background, unless this process does.
+func (h *Host) kick(id agentbus.ExecutionID) {
+	if h.ctx.Err() != nil {
+		return
+	}
+	h.going.Go(func() {
+		if err := h.Drive(h.ctx, id); err != nil && h.ctx.Err() == nil && agentbus.CodeOf(err) != agentbus.CodeRunConflict {
+			h.log.LogAttrs(h.ctx, slog.LevelWarn, "run of a workflow left", slog.String("run", string(id)), slog.Any("error", err))
+		}
+	})
+}
+
+// Drive drives a run of a workflow until it ends or parks, or ctx ends. It returns
+// at once when this process drives it already. CodeRunConflict: another one does.
+func (h *Host) Drive(ctx context.Context, id agentbus.ExecutionID) error {
+	for {
+		ctx, cancel := context.WithCancelCause(ctx)
+		h.mu.Lock()
+		_, twice := h.driven[id]
+		if !twice {
+			h.driven[id] = cancel
+		}
+		h.mu.Unlock()
+		if twice {
+			cancel(nil)
+			return nil
+		}
+		err := h.drive(ctx, id)
+		h.mu.Lock()
+		delete(h.driven, id)
+		h.mu.Unlock()
+		cancel(nil)
+		if err != nil {
+			return err
+		}
+		e, found, err := h.cfg.Store.Execution(context.WithoutCancel(ctx), id)
+		if err != nil || !found || e.State != agentbus.RunRunning || e.Lease.Owner != "" {
+			return err // it is over, or waits; else its interrupt was resolved as it parked
+		}
+	}
+}
+
+// drive claims the run and drives it under its lease.
+func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
+	e, found, err := h.cfg.Store.Execution(ctx, id)
+	if err != nil || !found {
+		return err
+	}
+	s, ok := readSpec(&e)
+	if !ok {
+		return fmt.Errorf("run %s is no run of a workflow", id)
+	}
+	w := h.cfg.workflow(s.Workflow)
+	if w == nil || w.definition() != e.Definition {
+		return fmt.Errorf("run %s was begun with another definition of workflow %q", id, s.Workflow)
+	}
+	if e, err = h.cfg.Store.Open(ctx, e, agentbus.Claim{Owner: h.cfg.Owner, TTL: h.cfg.Lease}); err != nil || e.State == agentbus.RunDone {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer h.renewing(ctx, cancel, e.Lease)()
+	d := &driver{Host: h, ctx: ctx, exec: e, spec: s, opts: s.options(), wf: w, redact: h.cfg.Redact(), fold: NewFold(id, s.Workflow)}
+	if err := d.load(); err != nil {
+		return err
+	}
+	if at := d.fold.snap.StartedAt; at != nil || s.Fork == nil {
+		began := time.Now()
+		if at != nil {
+			began = *at
+		}
+		limit := time.AfterFunc(time.Until(began.Add(time.Duration(d.opts.timeoutMS())*time.Millisecond)), func() { cancel(errTimeout) })
+		defer limit.Stop()
+	}
+	return d.run()
+}
+
+// load folds the events there are, and copies those of a fork.
+func (d *driver) load() error {
+	for e, err := range d.cfg.Store.Events(d.ctx, d.exec.ID, -1) {
+		if err != nil {
+			return err
+		}
+		d.fold.Add(e)
+	}
+	if d.spec.Fork == nil {
+		return nil
+	}
+	return d.copied()
+}
+
+// renewing keeps the lease until it is told to stop, and cancels what is done
+// under it when it is lost, or when the run was stopped.
+func (h *Host) renewing(ctx context.Context, cancel context.CancelCauseFunc, l agentbus.Lease) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(min(h.cfg.Lease/3, renewMost))
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			_, err := h.cfg.Store.Renew(ctx, l, h.cfg.Lease)
+			switch agentbus.CodeOf(err) {
+			case agentbus.CodeRunStopped:
+				cancel(&cancellation{reason: "stopped"})
+			case agentbus.CodeLeaseLost:
+				cancel(err)
+			}
+		}
+	}()
+	return func() {
+		cancel(nil)
+		<-done
+	}
+}
+
+// renewMost is how late a driver learns that its run was stopped elsewhere.
+const renewMost = 2 * time.Second
+
+// fold reads the state of a run.
+func (h *Host) fold(ctx context.Context, e *agentbus.Execution) (*Fold, error) {
+	f := NewFold(e.ID, e.Conversation)
+	for event, err := range h.cfg.Store.Events(ctx, e.ID, -1) {
+		if err != nil {
+			return nil, err
+		}
+		f.Add(event)
+	}
+	if s, ok := readSpec(e); ok && s.Fork != nil && len(s.Asked.Configurable) > 0 {
+		f.snap.Configurable = s.Asked.Configurable // the overlay of a branch
+	}
+	return f, nil
+}
+
+// await follows a run to its end.
+func (h *Host) await(ctx context.Context, id agentbus.ExecutionID) (*Fold, error) {
+	f := NewFold(id, "")
+	for e, err := range h.follow(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		f.Add(e)
+	}
+	if !f.snap.Status.Terminal() {
+		return nil, errors.Join(context.Cause(ctx), errLeave)
+	}
+	return f, nil
+}
+
+func (h *Host) follow(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Event, error] {
+	return eventlog.Follow(ctx, eventlog.Config{Source: h.cfg.Store, Execution: id, After: -1})
+}

@@ -1,0 +1,246 @@
+package openwop
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// while is the context of a request that ends with the host too.
+func (h *Host) while(r *http.Request) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
+	stop := context.AfterFunc(h.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// resolveNode serves POST /v1/runs/{id}/interrupts/{node} (E37).
+func (h *Host) resolveNode(w http.ResponseWriter, r *http.Request, p agentbus.Principal, e *agentbus.Execution) error {
+	value, err := h.resumeBody(r)
+	if err != nil {
+		return err
+	}
+	return h.resolve(w, r, p, e, r.PathValue("node"), "", value)
+}
+
+// resumeBody reads {resumeValue}.
+func (h *Host) resumeBody(r *http.Request) (json.RawMessage, error) {
+	var req struct {
+		ResumeValue json.RawMessage `json:"resumeValue"`
+	}
+	if err := h.body(r, &req); err != nil {
+		return nil, err
+	}
+	if len(req.ResumeValue) == 0 {
+		return nil, invalid("resumeValue is missing")
+	}
+	if len(req.ResumeValue) > maxResume {
+		return nil, invalid("resumeValue has more than %d bytes", maxResume)
+	}
+	return req.ResumeValue, nil
+}
+
+const maxResume = 64 << 10
+
+// resolve decides the interrupt of a node that waits; key, unless "", is which
+// one. One of those who try at once does.
+func (h *Host) resolve(w http.ResponseWriter, r *http.Request, p agentbus.Principal, e *agentbus.Execution, node, key string, value json.RawMessage) error {
+	f, err := h.fold(r.Context(), e)
+	if err != nil {
+		return err
+	}
+	open, waits := f.waiting(node, key)
+	if !waits {
+		if f.ever[node] {
+			return errResolved
+		}
+		return notFound("interrupt_not_found", "node %.100q waits for nothing", node)
+	}
+	asked := f.question(open.Key)
+	if err := fitting(asked, value); err != nil {
+		return err
+	}
+	res := agentbus.Resolution{Decision: decisionOf(value), Text: string(h.cfg.Redact().JSON(value)), By: p.ID, At: time.Now()}
+	_, n := splitKey(open.Key)
+	switch _, err := h.cfg.Store.Resolve(r.Context(), interruptOf(e.ID, node, n), res); agentbus.CodeOf(err) {
+	case "":
+	case agentbus.CodeRunConflict:
+		return errResolved
+	case agentbus.CodeNotFound:
+		return notFound("interrupt_not_found", "node %.100q waits for nothing", node)
+	default:
+		return err
+	}
+	h.kick(e.ID)
+	return answer(w, http.StatusOK, map[string]any{"status": StatusRunning})
+}
+
+var errResolved = refuse(http.StatusConflict, "interrupt_already_resolved", "this interrupt is decided already")
+
+// waiting returns what a node waits for.
+func (f *Fold) waiting(node, key string) (agentbus.NodeSuspended, bool) {
+	for k, s := range f.open {
+		if s.NodeID == node && (key == "" || key == k) {
+			return s, true
+		}
+	}
+	return agentbus.NodeSuspended{}, false
+}
+
+// question returns what an interrupt of the active node asks.
+func (f *Fold) question(key string) (p agentbus.InterruptPayload) {
+	for i := range f.log {
+		if f.log[i].Type != agentbus.EventWaitRequested {
+			continue
+		}
+		if q, ok := payload[agentbus.InterruptPayload](&f.log[i]); ok && q.Key == key {
+			p = q
+		}
+	}
+	return p
+}
+
+// decisionOf is an answer in the words of the store.
+func decisionOf(value json.RawMessage) agentbus.Decision {
+	var v struct {
+		Action string `json:"action"`
+	}
+	if json.Unmarshal(value, &v) == nil && v.Action == "reject" {
+		return agentbus.DecisionDenied
+	}
+	return agentbus.DecisionGranted
+}
+
+// fitting refuses an answer that is none to what was asked (E37).
+func fitting(q agentbus.InterruptPayload, value json.RawMessage) error {
+	no := func(format string, args ...any) error {
+		r := invalid(format, args...)
+		r.status = http.StatusUnprocessableEntity
+		return r
+	}
+	switch q.Kind {
+	case "approval":
+		var data approvalData
+		var v struct {
+			Action string `json:"action"`
+		}
+		_ = json.Unmarshal(q.Data, &data) // we wrote it
+		if json.Unmarshal(value, &v) != nil || !slices.Contains(data.Actions, v.Action) {
+			e, _ := no("the action is none of those that are offered").(*refusal) //nolint:errcheck // it is one
+			e.details = map[string]any{"supported": data.Actions}
+			return e
+		}
+	case "low-confidence":
+		var v struct {
+			Action   string          `json:"action"`
+			Decision json.RawMessage `json:"decision"`
+		}
+		if json.Unmarshal(value, &v) != nil || v.Decision == nil && v.Action != "accept" && v.Action != "reject" {
+			return no("send a decision, or the action accept or reject")
+		}
+	case "clarification":
+		if answersOf(value) == nil {
+			return no("send the answers: a map of their questions, or an array of id and answer")
+		}
+	}
+	return nil
+}
+
+// A token names an interrupt to who was given it: run, key and expiry, and their
+// HMAC (E4).
+func (h *Host) token(run agentbus.ExecutionID, key string, expires time.Time) string {
+	text := string(run) + "\x00" + key + "\x00" + strconv.FormatInt(expires.Unix(), 10)
+	return base64.RawURLEncoding.EncodeToString(append([]byte(text), h.sign(text)...))
+}
+
+func (h *Host) sign(text string) []byte {
+	m := hmac.New(sha256.New, append([]byte("openwop interrupt\x00"), h.cfg.TokenKey...))
+	m.Write([]byte(text))
+	return m.Sum(nil)
+}
+
+// tokenOf reads a token that was signed here.
+func (h *Host) tokenOf(s string) (run agentbus.ExecutionID, key string, err error) {
+	none := notFound("interrupt_not_found", "there is no such interrupt")
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) <= sha256.Size || len(h.cfg.TokenKey) == 0 {
+		return "", "", none
+	}
+	text := b[:len(b)-sha256.Size]
+	if !hmac.Equal(h.sign(string(text)), b[len(text):]) {
+		return "", "", none
+	}
+	parts := bytes.Split(text, []byte{0})
+	if len(parts) != 3 {
+		return "", "", none
+	}
+	expires, err := strconv.ParseInt(string(parts[2]), 10, 64)
+	if err != nil || time.Now().Unix() >= expires {
+		return "", "", refuse(http.StatusGone, "interrupt_expired", "the time of this interrupt is up")
+	}
+	return agentbus.ExecutionID(parts[0]), string(parts[1]), nil
+}
+
+// readToken serves GET /v1/interrupts/{token}. It takes <runId>:<key> too, of the
+// principal's own, and answers with the token.
+func (h *Host) readToken(w http.ResponseWriter, r *http.Request, p agentbus.Principal) error {
+	e, key, err := h.byToken(r, p)
+	if err != nil {
+		return err
+	}
+	f, err := h.fold(r.Context(), e)
+	if err != nil {
+		return err
+	}
+	node, n := splitKey(key)
+	if _, waits := f.waiting(node, key); !waits {
+		if f.ever[node] {
+			return errResolved
+		}
+		return notFound("interrupt_not_found", "there is no such interrupt")
+	}
+	i, _, err := h.cfg.Store.Interrupt(r.Context(), interruptOf(e.ID, node, n))
+	if err != nil {
+		return err
+	}
+	return answer(w, http.StatusOK, map[string]any{
+		"runId": e.ID, "nodeId": node, "interruptId": key, "interrupt": f.question(key), "token": h.token(e.ID, key, i.Expires), "expiresAt": i.Expires.UTC(),
+	})
+}
+
+func (h *Host) byToken(r *http.Request, p agentbus.Principal) (*agentbus.Execution, string, error) {
+	token := r.PathValue("token")
+	if id, key, plain := strings.Cut(token, ":"); plain {
+		e, err := h.find(r, p, id)
+		return e, key, err
+	}
+	run, key, err := h.tokenOf(token)
+	if err != nil {
+		return nil, "", err
+	}
+	e, err := h.find(r, p, string(run))
+	return e, key, err
+}
+
+// resolveToken serves POST /v1/interrupts/{token}.
+func (h *Host) resolveToken(w http.ResponseWriter, r *http.Request, p agentbus.Principal) error {
+	e, key, err := h.byToken(r, p)
+	if err != nil {
+		return err
+	}
+	value, err := h.resumeBody(r)
+	if err != nil {
+		return err
+	}
+	node, _ := splitKey(key)
+	return h.resolve(w, r, p, e, node, key, value)
+}

@@ -1,0 +1,43 @@
+package openwop_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/agentbus/agentbus/openwop"
+)
+
+// E4: what the document describes is served, and nothing that it does not say is
+// answered.
+func TestOpenAPI(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	run := b.start("conformance-noop")
+	b.settle(run)
+	var doc struct {
+		Version string `json:"openapi"`
+		Paths   map[string]map[string]struct {
+			Responses map[string]any `json:"responses"`
+		} `json:"paths"`
+	}
+	if err := json.Unmarshal(openwop.OpenAPI(), &doc); err != nil || doc.Version != "3.1.0" {
+		t.Fatal(doc.Version, err)
+	}
+	if len(doc.Paths) != 12 {
+		t.Errorf("%d paths", len(doc.Paths))
+	}
+	for path, operations := range doc.Paths {
+		if !openwop.Serves(path) {
+			t.Errorf("%s is not the host's", path)
+		}
+		at := strings.NewReplacer("/workflows/{id}", "/workflows/conformance-noop", "{id}", run, "{node}", "noop", "{token}", "x").Replace(path)
+		for method, op := range operations {
+			status, out, _ := b.do(strings.ToUpper(method), at, nil, "Accept", "application/json")
+			if op.Responses[strings.TrimSpace(http.StatusText(status))] == nil && op.Responses[itoa(status)] == nil || out["error"] == "not_found" {
+				t.Errorf("%s %s: %d %v is not described", method, path, status, out)
+			}
+		}
+	}
+}

@@ -1,0 +1,339 @@
+package openwop_test
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentbus/agentbus/openwop"
+)
+
+// refused checks the body of an error: error, message and details, nothing else
+// (E3).
+func (b *bus) refused(what string, status int, code string, got int, body object) {
+	b.Helper()
+	if got != status || body["error"] != code {
+		b.Errorf("%s: %d %v, want %d %s", what, got, body, status, code)
+	}
+	for member := range body {
+		if member != "error" && member != "message" && member != "details" {
+			b.Errorf("%s: the error has a member %q", what, member)
+		}
+	}
+	if details, _ := body["details"].(object); details["correlationId"] == nil {
+		b.Errorf("%s: no correlationId", what)
+	}
+}
+
+// E2: nobody reads or writes without a key, and never 403; of another's run nobody
+// learns that it is there.
+func TestAuthentication(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	run := b.start("conformance-noop")
+	b.settle(run)
+	for _, r := range []string{
+		"POST /v1/runs", "GET /v1/runs", "GET /v1/runs/" + run, "GET /v1/runs/" + run + "/events", "GET /v1/runs/" + run + "/events/poll",
+		"POST /v1/runs/" + run + "/cancel", "POST /v1/runs/" + run + ":fork", "POST /v1/runs/" + run + "/interrupts/noop", "GET /v1/interrupts/x",
+		"POST /v1/interrupts/x", "GET /v1/workflows/conformance-noop", "POST /v1/host/sample/test/reset", "GET /v1/runs/" + run + "/nothing",
+	} {
+		method, path, _ := strings.Cut(r, " ")
+		for _, key := range []string{"", "Bearer wrong"} {
+			status, out, _ := b.do(method, path, nil, "Authorization", key)
+			b.refused(r, http.StatusUnauthorized, "unauthenticated", status, out)
+		}
+		if strings.Contains(path, run) {
+			status, out, _ := b.do(method, path, nil, "Authorization", "Bearer bob")
+			if status != http.StatusNotFound {
+				b.Errorf("%s of another: %d %v", r, status, out)
+			}
+		}
+	}
+	for _, path := range []string{"/.well-known/openwop", "/v1/openapi.json"} {
+		if status, _, h := b.do(http.MethodGet, path, nil, "Authorization", ""); status != http.StatusOK || h.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %d %s", path, status, h)
+		}
+	}
+}
+
+// E5, E7: what cannot be run is refused, and unknown members are not.
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	noop := func(member, value string) string {
+		return `{"workflowId":"conformance-noop","` + member + `":` + value + `}`
+	}
+	for body, want := range map[string]string{
+		``: "400 validation_error", `{`: "400 validation_error", `[]`: "400 validation_error", `{}`: "400 validation_error", `{"workflowId":3}`: "400 validation_error",
+		`{"workflowId":"nothing"}`: "404 workflow_not_found", `{"workflowId":"conformance-live-invoke"}`: "404 workflow_not_found",
+		noop("callbackUrl", `"http://x"`): "400 validation_error", noop("inputs", `[1]`): "400 validation_error", noop("metadata", `"x"`): "400 validation_error",
+		noop("configurable", `{"recursionLimit":0}`): "400 validation_error", noop("configurable", `{"recursionLimit":"3"}`): "400 validation_error",
+		noop("configurable", `{"escalationThreshold":1.5}`): "400 validation_error", noop("configurable", `{"reasoningVerbosity":"loud"}`): "400 validation_error",
+		noop("configurable", `{"temperature":3}`): "400 validation_error", noop("configurable", `[]`): "400 validation_error",
+		noop("configurable", `{"onHalt":"x"}`): "400 validation_error", noop("configurable", `{"runTimeoutMs":0}`): "400 validation_error",
+		noop("tags", `[""]`): "400 validation_error", noop("tags", `["`+strings.Repeat("x", 257)+`"]`): "400 validation_error",
+		noop("tags", `[`+strings.Repeat(`"a",`, 100)+`"b"]`):        "400 validation_error",
+		noop("metadata", `{"x":"`+strings.Repeat("x", 50<<10)+`"}`): "400 validation_error",
+	} {
+		status, out, _ := b.do(http.MethodPost, "/v1/runs", body)
+		code, name := want[:3], want[4:]
+		if http.StatusText(status) == "" || code != strings.Fields(itoa(status))[0] {
+			t.Errorf("%.60s: %d, want %s", body, status, want)
+		}
+		b.refused(body, status, name, status, out)
+	}
+	status, out, h := b.do(http.MethodPost, "/v1/runs", noop("configurable", `{"odd":[1],"recursionLimit":5000}`))
+	run, _ := out["runId"].(string)
+	if status != http.StatusCreated || out["workflowId"] != "conformance-noop" || out["eventsUrl"] != "/v1/runs/"+run+"/events" || h.Get("Location") != "/v1/runs/"+run {
+		t.Fatalf("%d %v", status, out)
+	}
+	if diff := cmp.Diff(object{"odd": []any{1.0}, "recursionLimit": 5000.0}, b.settle(run)["configurable"]); diff != "" {
+		t.Error(diff)
+	}
+	status, out, _ = b.do(http.MethodGet, "/v1/runs?workflowId=conformance-noop&limit=5", nil)
+	if runs, _ := out["runs"].([]any); status != http.StatusOK || len(runs) != 1 || runs[0].(object)["runId"] != run {
+		t.Errorf("list: %d %v", status, out)
+	}
+}
+
+func itoa(n int) string {
+	return strings.TrimSpace(string([]byte{byte('0' + n/100), byte('0' + n/10%10), byte('0' + n%10)}))
+}
+
+// E70: outside of the conformance profile there is none of it.
+func TestOutsideConformance(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, func(c *openwop.Config) { c.Conformance = false })
+	_, doc, h := b.do(http.MethodGet, "/.well-known/openwop", nil)
+	if doc["fixtures"] != nil || doc["conformance"] != nil || h.Get("Cache-Control") != "public, max-age=300" {
+		t.Errorf("it offers %v, %s", doc, h.Get("Cache-Control"))
+	}
+	for _, id := range []string{"conformance-noop", "conformance-agent-reasoning"} {
+		status, out, _ := b.do(http.MethodPost, "/v1/runs", object{"workflowId": id})
+		b.refused(id, http.StatusNotFound, "workflow_not_found", status, out)
+		status, out, _ = b.do(http.MethodGet, "/v1/workflows/"+id, nil)
+		b.refused(id, http.StatusNotFound, "workflow_not_found", status, out)
+	}
+	for _, path := range []string{"agents/live-invoke", "toolhooks/invoke", "test/reset"} {
+		status, out, _ := b.do(http.MethodPost, "/v1/host/sample/"+path, object{})
+		b.refused(path, http.StatusNotFound, "not_found", status, out)
+	}
+	status, out, _ := b.do(http.MethodPost, "/v1/runs", object{"workflowId": "x", "configurable": object{"mockProvider": object{"id": "x"}}})
+	b.refused("mockProvider", http.StatusForbidden, "mock_provider_forbidden", status, out) // E7
+}
+
+// E6: a key makes one run, also for twins; another body is refused, and another's
+// key is another key.
+func TestIdempotency(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	var twins sync.WaitGroup
+	ids := make([]any, 8)
+	for i := range ids {
+		twins.Go(func() {
+			_, out, _ := b.do(http.MethodPost, "/v1/runs", object{"workflowId": "conformance-idempotent", "inputs": object{"nonce": 1}}, "Idempotency-Key", "k")
+			ids[i] = out["runId"]
+		})
+	}
+	twins.Wait()
+	for _, id := range ids {
+		if id == nil || id != ids[0] {
+			t.Fatalf("twins made %v", ids)
+		}
+	}
+	b.settle(ids[0].(string))
+	status, out, h := b.do(http.MethodPost, "/v1/runs", `{"inputs" : {"nonce":1.0},"workflowId":"conformance-idempotent"}`, "Idempotency-Key", "k")
+	if status != http.StatusOK || out["runId"] != ids[0] || h.Get("openwop-Idempotent-Replay") != "true" {
+		t.Errorf("again: %d %v %v", status, out, h)
+	}
+	status, out, _ = b.do(http.MethodPost, "/v1/runs", object{"workflowId": "conformance-idempotent", "inputs": object{"nonce": 2}}, "Idempotency-Key", "k")
+	b.refused("another body", http.StatusConflict, "idempotency_key_mismatch", status, out)
+	status, out, _ = b.do(http.MethodPost, "/v1/runs", object{"workflowId": "conformance-noop"}, "Idempotency-Key", "k", "Authorization", "Bearer bob")
+	if status != http.StatusCreated || out["runId"] == ids[0] {
+		t.Errorf("another's key: %d %v", status, out)
+	}
+}
+
+// E4: a run is cancelled while it sleeps and while it waits, again without effect,
+// and not when it has ended.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	sleeping, waiting, ended := b.start("conformance-cancellable"), b.start("conformance-approval"), b.start("conformance-noop")
+	b.settle(waiting)
+	b.settle(ended)
+	for _, run := range []string{sleeping, waiting} {
+		for range 2 {
+			status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+"/cancel", object{"reason": "enough"})
+			if status != http.StatusOK || out["status"] != "cancelled" {
+				t.Errorf("cancel: %d %v", status, out)
+			}
+		}
+		events := b.events(run)
+		if p := first(events, "run.cancelled"); p["reason"] != "enough" {
+			t.Errorf("cancelled for %v", p)
+		}
+		if got := typesOf(events, "node.c"); len(got) != 1 || got[0] != "node.cancelled" {
+			t.Errorf("nodes: %v", got)
+		}
+	}
+	status, out, _ := b.do(http.MethodPost, "/v1/runs/"+ended+"/cancel", nil)
+	b.refused("of an ended run", http.StatusConflict, "run_already_terminal", status, out)
+	status, out, _ = b.do(http.MethodPost, "/v1/runs/run_x/cancel", nil)
+	b.refused("of no run", http.StatusNotFound, "run_not_found", status, out)
+	status, out, _ = b.do(http.MethodPost, "/v1/runs/"+waiting+"/interrupts/gate", object{"resumeValue": object{"action": "accept"}})
+	if status != http.StatusConflict {
+		t.Errorf("its interrupt is decided: %d %v", status, out)
+	}
+}
+
+// E41: cancelling a run cancels the run of its worker.
+func TestCancelReachesChildren(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	run := b.start("conformance-orchestrator-dispatch")
+	b.settle(run)
+	child := first(b.events(run), "node.dispatched")["childRunId"].(string)
+	if snap := b.settle(child); snap["status"] != "completed" || snap["workflowId"] != "conformance-noop" {
+		t.Errorf("the child: %v", snap)
+	}
+}
+
+// E37: what an interrupt is answered.
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	run := b.start("conformance-approval")
+	b.settle(run)
+	at := "/v1/runs/" + run + "/interrupts/gate"
+	post := func(path string, v any) (int, object) {
+		status, out, _ := b.do(http.MethodPost, path, object{"resumeValue": v})
+		return status, out
+	}
+	status, out := post("/v1/runs/run_x/interrupts/gate", 1)
+	b.refused("no run", http.StatusNotFound, "run_not_found", status, out)
+	status, out = post("/v1/runs/"+run+"/interrupts/other", object{"action": "accept"})
+	b.refused("no interrupt", http.StatusNotFound, "interrupt_not_found", status, out)
+	status, out, _ = b.do(http.MethodPost, at, object{})
+	b.refused("no value", http.StatusBadRequest, "validation_error", status, out)
+	for _, v := range []any{object{"action": "maybe"}, object{}, "accept", nil} {
+		if status, out = post(at, v); status != http.StatusUnprocessableEntity && v != nil {
+			t.Errorf("%v: %d %v", v, status, out)
+		}
+	}
+	status, tok, _ := b.do(http.MethodGet, "/v1/interrupts/"+run+":gate:0", nil)
+	if status != http.StatusOK || tok["interruptId"] != "gate:0" {
+		t.Fatalf("its token: %d %v", status, tok)
+	}
+	token := tok["token"].(string)
+	for _, bad := range []string{token[:len(token)-2], "A" + token[1:], "x", "%00"} {
+		if status, _, _ := b.do(http.MethodGet, "/v1/interrupts/"+bad, nil); status != http.StatusNotFound {
+			t.Errorf("a forged token: %d", status)
+		}
+	}
+	if status, _, _ := b.do(http.MethodGet, "/v1/interrupts/"+token, nil, "Authorization", "Bearer bob"); status != http.StatusNotFound {
+		t.Errorf("another's token: %d", status)
+	}
+	var won, lost int
+	var mu sync.Mutex
+	var racers sync.WaitGroup
+	for range 8 {
+		racers.Go(func() {
+			status, _ := post("/v1/interrupts/"+token, object{"action": "accept"})
+			mu.Lock()
+			defer mu.Unlock()
+			switch status {
+			case http.StatusOK:
+				won++
+			case http.StatusConflict:
+				lost++
+			}
+		})
+	}
+	racers.Wait()
+	if won != 1 || lost != 7 {
+		t.Errorf("%d won and %d lost, want 1 and 7", won, lost)
+	}
+	if snap := b.settle(run); snap["status"] != "completed" {
+		b.left(run, "waiting-approval")
+	}
+	status, out = post(at, object{"action": "accept"})
+	b.refused("again", http.StatusConflict, "interrupt_already_resolved", status, out)
+}
+
+// E37: answers come as a map or as an array.
+func TestClarification(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	for _, v := range []any{object{"answers": object{"q1": "blue"}}, []any{object{"id": "q1", "answer": "blue"}}, object{"answers": []any{object{"id": "q1", "answer": "blue"}}}} {
+		run := b.start("conformance-clarification")
+		if snap := b.settle(run); snap["status"] != "waiting-input" || snap["currentNodeId"] != "ask" {
+			t.Errorf("%v", snap)
+		}
+		if status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+"/interrupts/ask", object{"resumeValue": v}); status != http.StatusOK {
+			t.Fatalf("%v: %d %v", v, status, out)
+		}
+		b.left(run, "waiting-input")
+		b.settle(run)
+		if diff := cmp.Diff(object{"answers": object{"q1": "blue"}}, first(b.events(run), "node.completed")["outputs"]); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// E50: what cannot be forked.
+func TestForkRefusals(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	done, active := b.start("conformance-noop"), b.start("conformance-cancellable")
+	b.settle(done)
+	for body, want := range map[string]int{
+		`{"mode":"replay","runOptionsOverlay":{"configurable":{}}}`: 400, `{"mode":"branch"}`: 400, `{"mode":"other"}`: 400, `{}`: 400,
+		`{"mode":"replay","fromSeq":-1}`: 400, `{"mode":"branch","fromSeq":99}`: 422, `{"mode":"branch","fromSeq":1,"runOptionsOverlay":{"configurable":{"recursionLimit":0}}}`: 400,
+		`{"mode":"replay","runOptionsOverlay":{}}`: 201,
+	} {
+		if status, out, _ := b.do(http.MethodPost, "/v1/runs/"+done+":fork", body); status != want {
+			t.Errorf("%s: %d %v, want %d", body, status, out, want)
+		}
+	}
+	status, out, _ := b.do(http.MethodPost, "/v1/runs/"+active+":fork", object{"mode": "replay"})
+	b.refused("an active run", http.StatusConflict, "run_active", status, out)
+	status, out, _ = b.do(http.MethodPost, "/v1/runs/run_x:fork", object{"mode": "replay"})
+	b.refused("no run", http.StatusNotFound, "run_not_found", status, out)
+	status, out, _ = b.do(http.MethodPost, "/v1/runs/"+done+":other", object{})
+	b.refused("no verb", http.StatusNotFound, "not_found", status, out)
+}
+
+// E51: a branch runs live under its overlay, from any event of its source on.
+func TestBranchFromEveryEvent(t *testing.T) {
+	t.Parallel()
+	b, s := newBus(t), wire(t)
+	for _, workflow := range []string{"conformance-agent-reasoning", "conformance-multi-agent-handoff", "conformance-conversation-replay", "conformance-failure"} {
+		run := b.start(workflow)
+		b.settle(run)
+		events := b.events(run)
+		for from := range len(events) {
+			status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+":fork", object{"mode": "branch", "fromSeq": from})
+			if status != http.StatusCreated {
+				t.Fatalf("branch at %d: %d %v", from, status, out)
+			}
+			id := out["runId"].(string)
+			snap, forked := b.settle(id), b.events(id)
+			if s.events(t, forked); snap["status"] != "completed" && workflow != "conformance-failure" {
+				t.Errorf("branch at %d: %v", from, snap)
+			}
+			if diff := cmp.Diff(typesOf(events, ""), typesOf(forked, "")); diff != "" {
+				t.Errorf("%s, branch at %d (-source +branch):\n%s", workflow, from, diff)
+			}
+		}
+	}
+	run := b.start("conformance-agent-low-confidence")
+	b.settle(run)
+	_, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+":fork", object{"mode": "branch", "fromSeq": 1, "runOptionsOverlay": object{"configurable": object{"escalationThreshold": 0.4}}})
+	if snap := b.settle(out["runId"].(string)); snap["status"] != "completed" || snap["configurable"].(object)["escalationThreshold"] != 0.4 {
+		t.Errorf("under a lower threshold: %v", snap)
+	}
+}

@@ -1,0 +1,87 @@
+package openwop
+
+import (
+	"encoding/json"
+
+	"github.com/agentbus/agentbus"
+)
+
+// A spec is what is stored of a run of a workflow beside its events: how it was
+// asked for.
+type spec struct {
+	Workflow string `json:"openwop_workflow"`
+	Asked    asked  `json:"asked"`
+	Fork     *fork  `json:"fork,omitempty"`
+}
+
+// asked is what a caller asked for, without secrets.
+type asked struct {
+	Inputs       json.RawMessage      `json:"inputs,omitempty"`
+	Configurable json.RawMessage      `json:"configurable,omitempty"`
+	Tags         []string             `json:"tags,omitempty"`
+	Metadata     json.RawMessage      `json:"metadata,omitempty"`
+	Parent       agentbus.ExecutionID `json:"parent,omitempty"` // the run whose worker it is
+}
+
+// A fork is where a run parts from another.
+type fork struct {
+	Source agentbus.ExecutionID `json:"source"`
+	Origin agentbus.ExecutionID `json:"origin"` // the first of the line
+	From   agentbus.Position    `json:"from"`
+	Replay bool                 `json:"replay,omitempty"` // else it branches
+}
+
+// Drives reports whether e is a run of a workflow: one that a Host drives, and no
+// conversation.
+func Drives(e *agentbus.Execution) bool {
+	_, ok := readSpec(e)
+	return ok
+}
+
+func readSpec(e *agentbus.Execution) (s spec, ok bool) {
+	return s, json.Unmarshal(e.Spec, &s) == nil && s.Workflow != ""
+}
+
+// configurable are the options of a run that the host knows (E7).
+type configurable struct {
+	RecursionLimit      *int     `json:"recursionLimit"`
+	RunTimeoutMS        *int64   `json:"runTimeoutMs"`
+	EscalationThreshold *float64 `json:"escalationThreshold"`
+	ReasoningVerbosity  string   `json:"reasoningVerbosity"`
+	OnHalt              string   `json:"onHalt"`
+}
+
+// The bounds of a run, as discovery tells them (E4).
+const (
+	maxNodeExecutions = 1000
+	maxRunDurationMS  = 3_600_000
+	reasoningTokens   = 512
+	defaultThreshold  = 0.7
+	confidenceFloor   = 0.5
+)
+
+func (s *spec) options() (c configurable) {
+	_ = json.Unmarshal(s.Asked.Configurable, &c) // it was checked when the run was asked for
+	return c
+}
+
+func (c *configurable) recursionLimit() int {
+	if c.RecursionLimit == nil {
+		return maxNodeExecutions
+	}
+	return min(*c.RecursionLimit, maxNodeExecutions)
+}
+
+func (c *configurable) timeoutMS() int64 {
+	if c.RunTimeoutMS == nil || *c.RunTimeoutMS > maxRunDurationMS {
+		return maxRunDurationMS
+	}
+	return *c.RunTimeoutMS
+}
+
+func (c *configurable) threshold() float64 {
+	if c.EscalationThreshold == nil {
+		return defaultThreshold
+	}
+	return *c.EscalationThreshold
+}

@@ -1,0 +1,94 @@
+package server_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	sdk "github.com/a2aproject/a2a-go/v2/a2a"
+
+	"github.com/agentbus/agentbus"
+)
+
+// C33, C35, C8, P19: an agent of another organisation is called by its address,
+// over sockets, by both dialects: without the caller's credential, and nobody is
+// asked for a call that is refused.
+func TestAgentsOfOthers(t *testing.T) {
+	t.Parallel()
+	far := open(t, "agents: {critic: {kind: builtin, builtin: echo, address: '@critic@bots.localhost', price: {call: 0.5}}}")
+	var asked, credentials atomic.Int64
+	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.Header.Get("Authorization") != "" || r.Header.Get("X-Tangle-Forwarded-Authorization") != "" {
+			credentials.Add(1)
+		}
+		if r.Method == http.MethodPost {
+			r.Header.Set("Authorization", "Bearer user-secret") // it lets everybody in
+		}
+		far.Handler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(there.Close)
+	_, port, err := net.SplitHostPort(there.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, "limits: {max_depth: 2}\nresolver: {domains: [bots.localhost], allow_hosts: ['http://bots.localhost:"+port+"']}\nagents: {echo: {kind: builtin, builtin: echo}}\n")
+	here := httptest.NewServer(s.Handler())
+	t.Cleanup(here.Close)
+	call := func(path, model, depth string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, here.URL+path, strings.NewReader(`{"model":"`+model+`","messages":[{"role":"user","content":"hello"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer user-secret")
+		r.Header.Set("X-Tangle-Forwarded-Depth", depth)
+		resp, err := here.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if e := resp.Body.Close(); err != nil || e != nil {
+			t.Fatal(err, e)
+		}
+		return resp.StatusCode, string(body)
+	}
+	const completions = "/v1/chat/completions"
+	for _, tt := range []struct {
+		path, model, depth string
+		status             int
+		asks               bool
+	}{
+		{completions, "@critic@bots.localhost", "2", http.StatusBadRequest, false}, // C8: refused before anybody is asked
+		{completions, "@critic@other.localhost", "0", http.StatusNotFound, false},
+		{completions, "@critic@bots.localhost", "0", http.StatusOK, true},
+		{completions, "acct:CRITIC@bots.localhost", "0", http.StatusOK, true},
+		{"/agents/@critic@bots.localhost/chat/completions", "x", "0", http.StatusOK, true},
+		{completions, "@nobody@bots.localhost", "0", http.StatusNotFound, true},
+	} {
+		before := asked.Load()
+		status, body := call(tt.path, tt.model, tt.depth)
+		if tt.status == http.StatusBadRequest && status/100 == 4 {
+			status = tt.status
+		}
+		if status != tt.status || (asked.Load() > before) != tt.asks || status != http.StatusOK && strings.Contains(body, "@") { // X32
+			t.Errorf("%s of %s: %d %s, asked %d times", tt.path, tt.model, status, body, asked.Load()-before)
+		}
+	}
+	got, err := a2aClient(t, here, "@critic@bots.localhost", "Bearer user-secret", nil).SendMessage(t.Context(), &sdk.SendMessageRequest{Message: sdk.NewMessage(sdk.MessageRoleUser, sdk.NewTextPart("over A2A"))})
+	task, ok := got.(*sdk.Task)
+	if err != nil || !ok || task.Status.State != sdk.TaskStateCompleted {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	calls, err := s.Store().Calls(t.Context(), agentbus.RunID(task.ID))
+	if err != nil || len(calls) == 0 || calls[len(calls)-1].Agent != "bots.localhost/critic" || calls[len(calls)-1].Cost != 0 {
+		t.Errorf("%+v, %v", calls, err) // what a stranger says that it costs is nobody's cost here
+	}
+	if n := credentials.Load(); n != 0 {
+		t.Errorf("%d requests held a credential", n)
+	}
+}

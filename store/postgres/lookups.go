@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// Lookup says what [Store.Reserve] would say of a known key, and writes
+// nothing: OutcomeSettled with the stored answer, OutcomeExpired,
+// OutcomeInFlight or OutcomeMismatch. A key that is unknown or free is not
+// found. Who answers a duplicate by it counts it with [Store.Replayed].
+func (s *Store) Lookup(ctx context.Context, key, digest agentbus.Digest) (got agentbus.Reserved, found bool, err error) {
+	const what = "look up a call"
+	got, found, err = only(ctx, s, what, func(r *row) agentbus.Reserved {
+		c := readCall(r)
+		return agentbus.Reserved{Outcome: outcomeOf(&c, r.bool(), digest), Call: c}
+	}, "SELECT "+callColumns+", EXISTS (SELECT 1 FROM replies r WHERE r.call_id = c.id) FROM calls c WHERE c.key = $1", key[:])
+	if err != nil || !found || got.Outcome == agentbus.OutcomeExecute {
+		return agentbus.Reserved{}, false, err
+	}
+	if got.Outcome != agentbus.OutcomeSettled {
+		return got, true, nil
+	}
+	if got.Reply, err = s.reply(ctx, what, got.Call.ID); err != nil {
+		return agentbus.Reserved{}, false, err
+	}
+	if got.Reply == nil {
+		got.Outcome = agentbus.OutcomeExpired
+	}
+	return got, true, nil
+}
+
+// maxParents is how many calls of one turn id ParentCalls returns: nested runs
+// restart their index, so that one run can have several (P17).
+const maxParents = 16
+
+// parentCalls finds the calls of one turn along the index of runs, whose third
+// column is the parent: from one parent to the next, at the turn's index.
+const parentCalls = `WITH RECURSIVE parents (parent) AS (
+		SELECT min(parent) FROM calls WHERE run = $1 AND payer = $2
+		UNION ALL
+		SELECT (SELECT min(c.parent) FROM calls c WHERE c.run = $1 AND c.payer = $2 AND c.parent > parents.parent)
+			FROM parents WHERE parents.parent IS NOT NULL)
+	SELECT ` + callColumns + ` FROM parents JOIN calls c ON c.run = $1 AND c.payer = $2 AND c.parent = parents.parent AND c.turn_index = $4
+	WHERE c.turn = $3 AND c.state IN ('executing', 'settled', 'voided') ORDER BY c.id LIMIT $5`
+
+// ParentCalls returns the calls of a payer's run whose turn id is turn, refused
+// ones left out, at most 16 of them.
+func (s *Store) ParentCalls(ctx context.Context, payer agentbus.Payer, run agentbus.RunID, turn agentbus.TurnID) ([]agentbus.CallRecord, error) {
+	return list(ctx, s, "find a parent turn", readCall, parentCalls, string(run), string(payer), string(turn), turn.Index(run), maxParents)
+}
+
+// Unfinished returns the calls that are executing by id, and those a dead
+// process left so (G24).
+func (s *Store) Unfinished(ctx context.Context) ([]agentbus.CallRecord, error) {
+	return list(ctx, s, "list unfinished calls", readCall, "SELECT "+callColumns+" FROM calls c WHERE c.state = 'executing' ORDER BY c.id")
+}
+
+// StopRun notes that a run was stopped: by whom, and when. Again changes
+// nothing. Sealed credentials of the run are removed (R18), its interrupts
+// are withdrawn, and it is no orphan any more (R19).
+func (s *Store) StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error {
+	_, err := write(ctx, s, "stop a run", func(c *conn) (struct{}, error) {
+		_, err := c.exec("INSERT INTO stopped_runs (run, stopped_by, at) VALUES ($1, $2, $3) ON CONFLICT (run) DO NOTHING", string(run), by, micros(at))
+		if err == nil {
+			_, err = c.exec("DELETE FROM sealed_credentials WHERE execution IN (SELECT id FROM executions WHERE run = $1)", string(run))
+		}
+		if err == nil {
+			_, err = c.exec("UPDATE interrupts SET decision = 'withdrawn', decided_by = $2, decided = $3 WHERE run = $1 AND decision = ''", string(run), by, micros(at))
+		}
+		return struct{}{}, err
+	})
+	if err == nil {
+		s.bells.ring()
+	}
+	return err
+}
+
+// StoppedRuns returns the runs that were stopped, in the order of their ids.
+func (s *Store) StoppedRuns(ctx context.Context) ([]agentbus.RunID, error) {
+	return list(ctx, s, "list stopped runs", func(r *row) agentbus.RunID { return agentbus.RunID(r.text()) }, "SELECT run FROM stopped_runs ORDER BY run")
+}

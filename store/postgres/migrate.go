@@ -1,0 +1,85 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// oldest is the oldest version of the server that the store works on.
+const oldest = 150000
+
+// prepare brings the schema up to date, under a lock of the database: processes
+// that start together wait for the first.
+func prepare(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) error {
+	db := stdlib.OpenDB(*config)
+	defer func() { _ = db.Close() }() // everything is committed, or rolled back
+	version, err := identify(ctx, db)
+	if err != nil {
+		return err
+	}
+	provider, err := newProvider(db)
+	if err != nil {
+		return err
+	}
+	newest := provider.ListSources()[len(provider.ListSources())-1].Version
+	switch {
+	case version > newest:
+		return fmt.Errorf("it was written by a newer agentbus (schema %d; this one knows %d); run the newer version, or name another database", version, newest)
+	case version == newest:
+		return nil
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("migrate to schema %d: %w", newest, err)
+	}
+	log.LogAttrs(ctx, slog.LevelInfo, "store is up to date", slog.String("database", config.Database), slog.Int64("schema", newest))
+	return nil
+}
+
+func newProvider(db *sql.DB) (*goose.Provider, error) {
+	folder, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120))
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider(goose.DialectPostgres, db, folder, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()),
+		goose.WithSessionLocker(locker))
+}
+
+// identify returns the schema version of a database: 0 when it is empty. It
+// fails when the database belongs to another program, before anything is
+// changed.
+func identify(ctx context.Context, db *sql.DB) (version int64, err error) {
+	var server, tables int64
+	var ours, known bool
+	err = db.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::bigint,
+			(SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND relname <> 'goose_db_version'),
+			to_regclass('payers') IS NOT NULL AND to_regclass('seats') IS NOT NULL, to_regclass('goose_db_version') IS NOT NULL`).Scan(&server, &tables, &ours, &known)
+	switch {
+	case err != nil:
+		return 0, err
+	case server < oldest:
+		return 0, fmt.Errorf("its server is of version %d; agentbus needs PostgreSQL 15 or newer", server/10000)
+	case tables > 0 && !ours:
+		return 0, errors.New("it is the database of another program and was left as it is; name an empty one")
+	case !ours || !known:
+		return 0, nil
+	}
+	err = db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied").Scan(&version)
+	return version, err
+}

@@ -1,0 +1,107 @@
+package postgres
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// runsByBeginning lists runs, newest first. A run began with its first
+// execution or its first call, whichever came first; both tables are walked
+// along an index, so that a page costs the same however many runs there are.
+const runsByBeginning = `
+	SELECT run, opened FROM opened_runs c
+		WHERE opened IS NOT NULL AND (opened, run) < ($1, $2)
+			AND NOT EXISTS (SELECT 1 FROM executions e WHERE e.run = c.run AND e.began <= c.opened)
+	UNION ALL
+	SELECT run, began FROM executions e
+		WHERE began IS NOT NULL AND (began, run) < ($1, $2)
+			AND NOT EXISTS (SELECT 1 FROM executions f WHERE f.run = e.run AND (f.began, f.id) < (e.began, e.id))
+			AND NOT EXISTS (SELECT 1 FROM opened_runs c WHERE c.run = e.run AND c.opened < e.began)
+	ORDER BY 2 DESC, 1 DESC LIMIT $3`
+
+// beginning is when a run began, by its journal and the ledger.
+const beginning = `SELECT began FROM (
+	SELECT opened AS began FROM opened_runs WHERE run = $1 AND opened IS NOT NULL
+	UNION ALL SELECT began FROM executions WHERE run = $1 AND began IS NOT NULL) b ORDER BY 1 LIMIT 1`
+
+// RunSummaries returns up to limit runs, newest first by when they began: those
+// before the run named before, or from the newest when it is "".
+func (s *Store) RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error) {
+	const what = "list runs"
+	until := int64(math.MaxInt64)
+	if before != "" {
+		began, found, err := only(ctx, s, what, (*row).int64, beginning, string(before))
+		if err != nil || !found {
+			return nil, err
+		}
+		until = began
+	}
+	runs, err := list(ctx, s, what, func(r *row) agentbus.RunSummary {
+		return agentbus.RunSummary{Run: agentbus.RunID(r.text()), Began: r.time()}
+	}, runsByBeginning, until, string(before), limit)
+	if err != nil {
+		return nil, err
+	}
+	for i := range runs {
+		if err := s.summarize(ctx, what, &runs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return runs, nil
+}
+
+// RunSummary returns one run at a glance, and whether the store knows it.
+func (s *Store) RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error) {
+	const what = "read a run"
+	began, found, err := only(ctx, s, what, (*row).time, beginning, string(run))
+	if err != nil || !found {
+		return agentbus.RunSummary{}, false, err
+	}
+	sum = agentbus.RunSummary{Run: run, Began: began}
+	return sum, true, s.summarize(ctx, what, &sum)
+}
+
+// summarize fills in a run from the ledger and the journal.
+func (s *Store) summarize(ctx context.Context, what string, sum *agentbus.RunSummary) error {
+	_, _, err := only(ctx, s, what, func(r *row) struct{} {
+		sum.Calls, sum.Replays, sum.Refusals = r.int(), r.int(), r.int()
+		sum.MaxDepth, sum.Cost, sum.Payer, sum.Last = r.int(), r.micros(), agentbus.Payer(r.text()), r.time()
+		return struct{}{}
+	}, `SELECT count(*) FILTER (WHERE state IN ('executing', 'settled', 'voided')), coalesce(sum(replays), 0)::bigint,
+			coalesce(sum(repeats + 1) FILTER (WHERE state = 'refused'), 0)::bigint, coalesce(max(depth), 0), coalesce(sum(cost), 0)::bigint,
+			coalesce((SELECT payer FROM opened_runs WHERE run = $1), ''), max(greatest(ended, began))
+		FROM calls WHERE run = $1`, string(sum.Run))
+	if err != nil {
+		return err
+	}
+	loops, err := s.Executions(ctx, sum.Run)
+	if err != nil {
+		return err
+	}
+	for i := range loops {
+		e := &loops[i]
+		if i == 0 && e.Parent == "" {
+			sum.State, sum.Conversation, sum.Halt = e.State, e.Conversation, e.Halt
+			sum.Payer = e.Payer
+		}
+		sum.Turns += e.Turns
+		sum.MaxDepth = max(sum.MaxDepth, e.Depth)
+		sum.Last = latest(sum.Last, e.Began, e.Ended)
+	}
+	last, _, err := only(ctx, s, what, (*row).time, `SELECT max(greatest(t.ended, t.began))
+		FROM executions e JOIN turns t ON t.number = e.number WHERE e.run = $1`, string(sum.Run))
+	sum.Last = latest(sum.Last, last)
+	return err
+}
+
+func latest(t time.Time, others ...time.Time) time.Time {
+	for _, u := range others {
+		if u.After(t) {
+			t = u
+		}
+	}
+	return t
+}
