@@ -166,6 +166,6 @@ type (
 	}
 )
 
-// The reducer under which messages are written to a channel: a known message is
+// ReducerMessage is the reducer under which messages are written to a channel: a known message is
 // no new one (E47).
 const ReducerMessage = "vendor.agentbus.message"

@@ -31,7 +31,12 @@ type Ask struct {
 	Prompt  string          `json:"prompt,omitempty"`
 	Choices []string        `json:"choices,omitempty"` // of an approval; empty: accept, reject
 	Policy  json.RawMessage `json:"policy,omitempty"`  // the policy part, as it came: an object, or an array of them
-	Timeout time.Duration   `json:"timeout,omitempty"` // until it counts as denied; 0: the default of who parks it
+	// Issuer is the host of the agent that issued Policy, where it is known.
+	Issuer string `json:"issuer,omitempty"`
+	// X402 is what stood beside Policy in the words of x402, by its keys, as it
+	// came (C32).
+	X402    map[string]json.RawMessage `json:"x402,omitempty"`
+	Timeout time.Duration              `json:"timeout,omitempty"` // until it counts as denied; 0: the default of who parks it
 	// Resume is what the backend needs to go on, such as the task of a remote
 	// agent: opaque, given back in Resolution.Resume, never shown.
 	Resume json.RawMessage `json:"-"`
@@ -43,22 +48,34 @@ type Ask struct {
 	Remote InterruptID `json:"remote,omitempty"`
 }
 
-// MarshalJSON writes what may be shown of a: not Resume, and not the state of a
-// policy part, which whoever knows it could answer with. A store keeps both
-// apart from the rest.
+// MarshalJSON writes what may be shown of a: not Resume, not the state of a
+// policy part, which whoever knows it could answer with, and no URL of one but
+// as [ShownURL] says. A store keeps Resume and the part apart from the rest.
 func (a Ask) MarshalJSON() ([]byte, error) {
 	type shown Ask
-	a.Policy = withoutState(a.Policy)
+	a.Policy = shownPart(a.Policy, a.Issuer)
 	return json.Marshal(shown(a))
 }
 
-// withoutState returns a policy part as it may be shown; nil for what is no JSON.
-func withoutState(raw json.RawMessage) json.RawMessage {
+// shownPart returns a policy part of an issuer, or several, as it may be shown;
+// nil for what is no JSON.
+func shownPart(raw json.RawMessage, issuer string) json.RawMessage {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	if d.Decode(&v) != nil {
 		return nil
+	}
+	parts, several := v.([]any)
+	if !several {
+		parts = []any{v}
+	}
+	for _, one := range parts {
+		if part, ok := one.(map[string]any); ok {
+			if text, _ := part["url"].(string); ShownURL(text, issuer) == "" {
+				delete(part, "url")
+			}
+		}
 	}
 	out, _ := json.Marshal(hideState(v)) // it came from JSON
 	return out
@@ -111,6 +128,16 @@ type Resolution struct {
 	By       string          `json:"by,omitempty"`   // the principal who decided
 	At       time.Time       `json:"at,omitzero"`
 	Resume   json.RawMessage `json:"-"` // of the Ask
+}
+
+// PolicyState returns the state of the policy part that r answers; "" when it
+// names none.
+func (r Resolution) PolicyState() string {
+	var part struct {
+		State string `json:"in_reply_to_state"`
+	}
+	_ = json.Unmarshal(r.Policy, &part) // no object names none
+	return part.State
 }
 
 // An Interrupt is an Ask that a run is parked on: durable, shown at the root of

@@ -1,6 +1,10 @@
 package agentbus
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+)
 
 // A PolicyKind says what a [PolicyPart] asks for or tells (C27). A kind that is
 // not listed is kept, and never a success.
@@ -45,4 +49,24 @@ type PolicyPart struct {
 	State   string // a secret of the issuer: what a resolution must name; never shown, logged or put in an event
 	// RetryAfter is in seconds, of too_many_requests and service_unavailable.
 	RetryAfter int
+}
+
+// ShownURL returns the URL of a policy part when people may be shown it: https,
+// on the host of the agent that issued the part, without a user; "" otherwise
+// (C27). A host that only looks like it is another one: it is compared in ASCII.
+// Whoever shows a part to people asks here.
+func ShownURL(text, issuer string) string {
+	for _, r := range text {
+		if r <= ' ' || r >= 0x7f || r == '\\' {
+			return ""
+		}
+	}
+	u, err := url.Parse(text)
+	if err != nil || issuer == "" || u.Scheme != "https" || u.Opaque != "" || u.User != nil {
+		return ""
+	}
+	if port := u.Port(); port != "" && port != "443" || !strings.EqualFold(strings.TrimSuffix(u.Hostname(), "."), strings.TrimSuffix(issuer, ".")) {
+		return ""
+	}
+	return text
 }

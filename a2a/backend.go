@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -136,7 +137,7 @@ func (b *Backend) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus
 	return func(yield func(agentbus.Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		t := &talk{backend: b, call: c, yield: yield}
+		t := &talk{backend: b, call: answering(c), yield: yield}
 		err := t.run(context.WithValue(ctx, talkKey{}, t))
 		if errors.Is(err, errStopped) {
 			return
@@ -145,6 +146,20 @@ func (b *Backend) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus
 			yield(agentbus.Chunk{}, b.failure(ctx, c, err))
 		}
 	}
+}
+
+// answering returns c as it is sent. What answers a task that waits is another
+// request than what set it off, and each turn has one (G20): its turn is named
+// after the first one and after what is answered, the same on every retry.
+func answering(c *agentbus.Call) *agentbus.Call {
+	if c.Resolution == nil || c.Lineage.Turn == "" {
+		return c
+	}
+	raw, _ := json.Marshal(c.Resolution) // a struct of ours
+	sum := sha256.Sum256(append(raw, c.Resolution.Policy...))
+	told := *c
+	told.Lineage.Turn += agentbus.TurnID("-r" + hex.EncodeToString(sum[:4]))
+	return &told
 }
 
 // errStopped says that the reader of an answer stopped reading.

@@ -62,7 +62,7 @@ func (t *talk) seen(raw []byte) {
 			continue
 		}
 		if p := policyOf(s.Status.Message.Metadata); p != nil {
-			t.policy = p
+			t.policy, t.x402 = p, paying(s.Status.Message.Metadata)
 		}
 	}
 }
@@ -77,17 +77,25 @@ func policyOf(meta map[string]json.RawMessage) json.RawMessage {
 	if string(meta[x402Status]) != `"payment-required"` {
 		return nil
 	}
-	data := map[string]json.RawMessage{}
-	for name, v := range meta {
-		if strings.HasPrefix(name, x402) {
-			data[name] = v
-		}
-	}
-	raw, err := oneLine(map[string]any{"kind": agentbus.PolicyPaymentRequired, "message": "the agent asks for a payment", "data": data})
+	raw, err := oneLine(map[string]any{"kind": agentbus.PolicyPaymentRequired, "message": "the agent asks for a payment", "data": paying(meta)})
 	if err != nil {
 		return nil
 	}
 	return raw
+}
+
+// paying returns the members of x402; nil: there are none.
+func paying[V any](meta map[string]V) (found map[string]V) {
+	for name, v := range meta {
+		if !strings.HasPrefix(name, x402) {
+			continue
+		}
+		if found == nil {
+			found = map[string]V{}
+		}
+		found[name] = v
+	}
+	return found
 }
 
 // A part is what is read of a policy part.
@@ -136,7 +144,7 @@ func (t *talk) conclude(ctx context.Context) error {
 
 // ask returns what a task that waits wants to be told (R22).
 func (t *talk) ask(p *part, text string) error {
-	_, paid := p.Data[x402Status]
+	_, paid := p.Data[x402Status] // it asks by x402 alone
 	raw, err := json.Marshal(resume{Task: string(t.answer.task), Context: t.contextID(), State: p.State, X402: paid})
 	if err != nil {
 		return err
@@ -146,6 +154,10 @@ func (t *talk) ask(p *part, text string) error {
 	switch {
 	case t.policy != nil:
 		ask.Kind, ask.Policy, ask.Prompt = agentbus.AskPolicy, t.policy, cmp.Or(p.Message, text)
+		ask.Issuer = t.backend.url.Hostname()
+		if !paid {
+			ask.X402 = t.x402
+		}
 		if p.Kind == agentbus.PolicyPaymentRequired {
 			e.Code, e.Message = agentbus.CodePaymentRequired, "the agent asks for a payment before it goes on"
 		}
@@ -205,13 +217,15 @@ func (t *talk) resolve(m *sdk.Message, r *agentbus.Resolution) {
 	m.TaskID, m.ContextID = sdk.TaskID(at.Task), at.Context
 	var given map[string]json.RawMessage
 	_ = json.Unmarshal(r.Policy, &given) // no object: nothing of x402
+	paid := paying(given)
+	for name, v := range paid {
+		m.SetMeta(name, v)
+		delete(given, name)
+	}
 	switch {
-	case at.X402 && len(given) > 0:
-		for name, v := range given {
-			if strings.HasPrefix(name, x402) {
-				m.SetMeta(name, v)
-			}
-		}
+	case at.X402 && len(paid) > 0:
+	case len(paid) > 0:
+		mention(m, metaResolution, given)
 	case len(r.Policy) > 0:
 		mention(m, metaResolution, r.Policy)
 	case at.State != "":

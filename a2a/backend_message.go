@@ -18,6 +18,7 @@ type session struct {
 	Context string          `json:"context,omitempty"` // as the agent named it
 	Task    string          `json:"task,omitempty"`    // the last one
 	Message string          `json:"message,omitempty"` // that the task was made of
+	First   string          `json:"first,omitempty"`   // message of the same turn, whose task was cancelled
 	Told    int             `json:"told,omitempty"`    // messages of the call that the agent was told
 	Digest  agentbus.Digest `json:"digest"`            // of those
 }
@@ -56,7 +57,7 @@ func (t *talk) recall(ctx context.Context) error {
 // keep stores what the agent said of context and task, once.
 func (t *talk) keep(ctx context.Context, info sdk.TaskInfo) error {
 	c := &t.backend.config
-	now := session{Context: info.ContextID, Task: string(info.TaskID), Message: t.message, Told: len(t.call.Messages), Digest: told(t.call.Messages)}
+	now := session{Context: info.ContextID, Task: string(info.TaskID), Message: t.message, First: t.first, Told: len(t.call.Messages), Digest: told(t.call.Messages)}
 	if now.Context == "" {
 		now.Context = t.session.Context
 	}
@@ -98,7 +99,7 @@ func (t *talk) request() *sdk.SendMessageRequest {
 	}
 	news := t.call.Messages
 	s := &t.session
-	if s.Context != "" && s.Message == t.message { // it comes again
+	if s.Context != "" && (s.Message == t.message || t.first != "") { // it comes again
 		m.ContextID = s.Context
 	} else if s.Context != "" && s.Told <= len(news) && told(news[:s.Told]) == s.Digest {
 		m.ContextID, news = s.Context, news[s.Told:]

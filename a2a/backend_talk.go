@@ -1,7 +1,9 @@
 package a2a
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -31,8 +33,10 @@ type talk struct {
 	peer     *peer
 	session  session
 	message  string // id of the message
+	first    string // that of the turn, when its task was cancelled and this is another
 	streamed bool   // the answer comes as a stream
 	policy   []byte // what a status asked for, as it came
+	x402     map[string]json.RawMessage
 	answer   answer
 }
 
@@ -65,8 +69,11 @@ func (t *talk) run(ctx context.Context) (err error) {
 // begun looks for what an earlier attempt made of the same message (A22): its
 // task is followed, and the message not sent again, unless it failed.
 func (t *talk) begun(ctx context.Context) (done bool, err error) {
-	if t.session.Message != t.message || t.session.Task == "" {
+	if t.session.Message != t.message && t.session.First != t.message || t.session.Task == "" {
 		return false, nil
+	}
+	if t.session.First != "" {
+		t.rename(t.session.Message)
 	}
 	task, err := t.peer.client.GetTask(ctx, &sdk.GetTaskRequest{ID: sdk.TaskID(t.session.Task)})
 	if err != nil {
@@ -76,12 +83,32 @@ func (t *talk) begun(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	if s := task.Status.State; s.Terminal() && s != sdk.TaskStateCompleted {
+		if s == sdk.TaskStateCanceled {
+			t.anew()
+		}
 		return false, nil
 	}
 	if err := t.hear(ctx, task); err != nil {
 		return true, err
 	}
 	return true, t.follow(ctx)
+}
+
+// anew has the turn asked as if for the first time: its task was cancelled, by a
+// fan-out that was aborted, and its message, or its turn, would be answered with
+// that (C17). What it is called now follows from the task, so that it is the same
+// on every retry.
+func (t *talk) anew() {
+	t.rename(messageID(&t.call.Lineage, t.backend.config.Name, "after", t.session.Task))
+}
+
+func (t *talk) rename(message string) {
+	t.first, t.message = cmp.Or(t.first, t.message), message
+	call := *t.call
+	if call.Lineage.Turn != "" {
+		call.Lineage.Turn += agentbus.TurnID("-c" + message[2:10])
+	}
+	t.call = &call
 }
 
 // send sends the message and hears the answer to its end.

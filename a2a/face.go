@@ -61,9 +61,14 @@ type FaceConfig struct {
 	Seal   func(task string, c agentbus.Credential) ([]byte, error)
 	Unseal func(ctx context.Context, task string, payer agentbus.Payer, sealed []byte) (c agentbus.Credential, ok bool, err error)
 	// Decide resolves an interrupt that a run below is parked on for a task (R22):
-	// the agent is called again after it. One that is resolved already is no error.
-	// nil: the agent is called again with the resolution, and that is all.
-	Decide func(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) error
+	// the agent is called again after it. It reports false, and does nothing, when
+	// the resolution names the state of another policy part (C31). One that is
+	// resolved already is no error. nil: the agent is called again with the
+	// resolution, and that is all.
+	Decide func(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) (done bool, err error)
+	// Interrupt returns such an interrupt; nil: what the agent asks is shown as it
+	// says it.
+	Interrupt func(ctx context.Context, id agentbus.InterruptID) (i agentbus.Interrupt, found bool, err error)
 	// Extensions are the URIs that cards declare, none of them required (A31).
 	Extensions []string
 	MaxTasks   int           // executed at once, beyond which messages are refused; 0: 1024
@@ -132,7 +137,7 @@ func (userOf) Before(ctx context.Context, c *a2asrv.CallContext, _ *a2asrv.Reque
 
 // errLeaving ends the tasks of a face that is closed. They stay as they are
 // stored, and the next process goes on with them.
-var errLeaving = errors.New("the bus is shutting down")
+var errLeaving = &agentbus.Error{Code: agentbus.CodeDraining, Message: "the bus is shutting down"}
 
 // Drain takes no new tasks from now on, and waits until those that are executed
 // have ended, or ctx has.

@@ -3,6 +3,7 @@ package a2a
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -30,41 +31,66 @@ func ReadFrame(data []byte, b Binding) (f Frame) {
 	if !root.IsObject() {
 		return f
 	}
-	if e := root.Get("error"); e.Exists() && e.Type != gjson.Null {
+	var found [2]gjson.Result
+	pick(root, found[:], "error", "result")
+	switch e := found[0]; {
+	case e.Exists() && e.Type != gjson.Null:
 		f.Err, _ = ReadError(data)
 		f.End = f.Err != nil
-		return f
+	case b == JSONRPC:
+		f.value(found[1])
+	default:
+		f.value(root)
 	}
-	v := root
-	if b == JSONRPC {
-		v = root.Get("result")
-	}
-	f.value(v)
 	return f
+}
+
+// pick reads the members of an object that have these names, the first of each,
+// in one pass: answers are long.
+func pick(object gjson.Result, into []gjson.Result, names ...string) {
+	if !object.IsObject() {
+		return
+	}
+	object.ForEach(func(key, value gjson.Result) bool {
+		if i := slices.Index(names, key.Str); i >= 0 && !into[i].Exists() {
+			into[i] = value
+		}
+		return true
+	})
 }
 
 // value reads what stands under result, or is the whole of a REST answer.
 func (f *Frame) value(v gjson.Result) {
-	for name, read := range map[string]func(gjson.Result){
-		"task": f.task, "message": f.message, "statusUpdate": f.status, "artifactUpdate": f.artifact,
-	} {
-		if m := v.Get(name); m.IsObject() && !v.Get("kind").Exists() {
-			read(m)
-			return
-		}
+	var found [8]gjson.Result
+	pick(v, found[:], "task", "message", "statusUpdate", "artifactUpdate", "kind", "tasks", "status", "id")
+	kind, tasks, status, id := found[4], found[5], found[6], found[7]
+	switch { // an answer of A2A 1.0 is wrapped in its kind
+	case kind.Exists():
+	case found[0].IsObject():
+		f.task(found[0])
+		return
+	case found[1].IsObject():
+		f.message(found[1])
+		return
+	case found[2].IsObject():
+		f.status(found[2])
+		return
+	case found[3].IsObject():
+		f.artifact(found[3])
+		return
 	}
-	switch tasks := v.Get("tasks"); {
+	switch {
 	case tasks.IsArray(): // of a list
 		for _, t := range tasks.Array() {
 			f.see(t.Get("id").Str, t.Get("contextId").Str)
 		}
-	case v.Get("kind").Str == "message":
+	case kind.Str == "message":
 		f.message(v)
-	case v.Get("kind").Str == "status-update":
+	case kind.Str == "status-update":
 		f.status(v)
-	case v.Get("kind").Str == "artifact-update":
+	case kind.Str == "artifact-update":
 		f.artifact(v)
-	case v.Get("status").IsObject() && v.Get("id").Type == gjson.String:
+	case status.IsObject() && id.Type == gjson.String:
 		f.task(v)
 	}
 }

@@ -25,6 +25,7 @@ type Call struct {
 	Webhook              bool     // the request asks the agent to call a URL (A17)
 	WebhookURLs          []string // all that some reader could take for it
 	HasMessage           bool     // there is a message to write metadata into
+	HasMetadata          bool     // there is metadata, of the message or of the parameters
 
 	paramID, paramTask string
 }
@@ -167,22 +168,24 @@ func find(keys []names, key []byte) (at int, exact bool) {
 		}
 	}
 	for i, spellings := range keys {
-		if bytes.EqualFold(folded, bare(spellings[0])) {
+		if equalBare(folded, spellings[0]) {
 			return i, false
 		}
 	}
 	return -1, false
 }
 
-// bare returns a name without what joins its words.
-func bare(name string) []byte {
-	out := make([]byte, 0, len(name))
+// equalBare reports whether folded is name, but for the case and for what joins
+// the words of name.
+func equalBare(folded []byte, name string) bool {
+	var room [maxKey]byte
+	bare := room[:0]
 	for i := range len(name) {
 		if name[i] != '_' && name[i] != '-' {
-			out = append(out, name[i])
+			bare = append(bare, name[i])
 		}
 	}
-	return out
+	return bytes.EqualFold(folded, bare)
 }
 
 func (p *peeker) request(key int, m rawjson.Member) {
@@ -276,6 +279,7 @@ func (p *peeker) webhookURL(m rawjson.Member) {
 // metadata looks for twins of the keys that chains, policies and lineages are
 // read from.
 func (p *peeker) metadata(m rawjson.Member) {
+	p.call.HasMetadata = true
 	nothing := func(int, rawjson.Member) {}
 	p.object(m, metadataKeys, func(key int, m rawjson.Member) {
 		if key == 1 {

@@ -1,13 +1,11 @@
 package a2a
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"maps"
-	"strings"
 	"time"
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
@@ -140,7 +138,7 @@ func (l *live) fail(ctx context.Context, failure error) {
 		if e.Ask.Kind == agentbus.AskAuth {
 			state = sdk.TaskStateAuthRequired
 		}
-		l.settle(ctx, state, l.question(e), e.Ask, false)
+		l.settle(ctx, state, l.question(ctx, e), e.Ask, false)
 		return
 	}
 	m := l.say(string(e.Code)+": "+e.Message, "failed")
@@ -159,31 +157,4 @@ func (l *live) say(text, about string) *sdk.Message {
 		ID: string(l.task.ID) + "." + about, Role: sdk.MessageRoleAgent, TaskID: l.task.ID, ContextID: l.task.ContextID,
 		Parts: sdk.ContentParts{sdk.NewTextPart(text)},
 	}
-}
-
-// question returns what a task that waits asks for: in words, and the policy part
-// as its issuer wrote it (C19, C28); that of x402 where x402 reads it (C32).
-func (l *live) question(e *agentbus.Error) *sdk.Message {
-	ask := e.Ask
-	m := l.say(cmp.Or(ask.Prompt, ask.Title, e.Message), "asks."+time.Now().UTC().Format("20060102T150405.000000"))
-	if len(ask.Choices) > 0 {
-		m.Parts = append(m.Parts, sdk.NewTextPart("\n("+strings.Join(ask.Choices, ", ")+")"))
-	}
-	if len(ask.Policy) == 0 {
-		return m
-	}
-	data := sdk.NewDataPart(ask.Policy)
-	data.MediaType = "application/json"
-	m.Parts = append(m.Parts, data)
-	m.SetMeta(metaMentionable, map[string]any{metaPolicy: ask.Policy})
-	var part struct {
-		Data map[string]json.RawMessage `json:"data"`
-	}
-	_ = json.Unmarshal(ask.Policy, &part) // a list, or nothing of x402
-	for name, v := range part.Data {
-		if strings.HasPrefix(name, x402) {
-			m.SetMeta(name, v)
-		}
-	}
-	return m
 }

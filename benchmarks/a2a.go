@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,9 +26,13 @@ keys: [{id: bench, secret_env: ` + busKey + `}]
 agents: {peer: {kind: a2a, url: %q, price: {call: 0.001}}}
 `
 
-// newA2APeer starts an A2A agent that answers every request at once.
+// readTask is the task that is read again and again.
+const readTask = "task-read"
+
+// newA2APeer starts an A2A agent that answers every request at once: one about
+// a task with that, any other with a new one.
 func newA2APeer() *httptest.Server {
-	const task = `{"jsonrpc":"2.0","id":"1","result":{"task":{"id":"task-%d","contextId":"ctx","status":{"state":"TASK_STATE_COMPLETED"},"artifacts":[{"artifactId":"a","parts":[{"text":"%s"}]}]}}}`
+	const task = `{"jsonrpc":"2.0","id":"1","result":{"task":{"id":"%s","contextId":"ctx","status":{"state":"TASK_STATE_COMPLETED"},"artifacts":[{"artifactId":"a","parts":[{"text":"%s"}]}]}}}`
 	text := strings.Repeat("word ", 100)
 	var n counter64
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -36,8 +41,12 @@ func newA2APeer() *httptest.Server {
 			_, _ = fmt.Fprintf(w, `{"name":"peer","supportedInterfaces":[{"url":"http://%s/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`, r.Host) //nolint:gosec // no browser reads it
 			return
 		}
-		_, _ = io.Copy(io.Discard, r.Body)
-		_, _ = fmt.Fprintf(w, task, n.next(), text) // a caller that left is counted below
+		body, _ := io.ReadAll(r.Body)
+		id := readTask
+		if !bytes.Contains(body, []byte(readTask)) {
+			id = "task-" + strconv.FormatInt(n.next(), 10)
+		}
+		_, _ = fmt.Fprintf(w, task, id, text) // a caller that left is counted below
 	}))
 }
 
@@ -156,7 +165,7 @@ func sendA2A(ctx context.Context, transport http.RoundTripper, t *target, method
 	if t.name == agentbus {
 		path = "/a2a/peer"
 	}
-	params := `{"id":"task-1"}`
+	params := `{"id":"` + readTask + `"}`
 	if method == "SendMessage" {
 		params = `{"message":{"messageId":"` + id + `","role":"ROLE_USER","parts":[{"text":"hello"}]}}`
 	}

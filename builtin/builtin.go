@@ -36,9 +36,10 @@ type Config struct {
 	Bus agentbus.Backend
 	// Pause is between the words of slow; 0: 200 ms.
 	Pause time.Duration
-	// Secret is what pay signs with: that of the installation, so that any of its
-	// processes knows what another one has asked. nil: one of its own.
-	Secret []byte
+	// States keeps what pay has asked; nil: this agent does, until it ends.
+	States States
+	// Payer tells pay on whose bill it is called; nil: it does not matter.
+	Payer func(context.Context) agentbus.Payer
 }
 
 // New returns the built-in agent of that name. It fails for a name it does not
@@ -54,7 +55,7 @@ func New(name string, c Config) (agentbus.Backend, error) {
 	case Flaky:
 		return flaky(), nil
 	case Pay:
-		return newPay(c.Secret), nil
+		return newPay(&c), nil
 	case Loop:
 		if c.Bus == nil {
 			return nil, fmt.Errorf("built-in agent %q needs a bus to call itself through", name)

@@ -2,14 +2,12 @@ package builtin
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"iter"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,48 +15,78 @@ import (
 )
 
 const (
-	// payWaits is how long a payment may take; after that, pay asks anew.
-	payWaits = 24 * time.Hour
-	// maxUsed is how many states of payments are remembered as used.
-	maxUsed  = 65_536
-	nonceLen = 16
+	// payWaits is how long a payment may take; after that, pay asks anew (C29).
+	payWaits = 10 * time.Minute
+	// maxIssued is how many states are remembered without a store.
+	maxIssued = 65_536
+	stateLen  = 32
 )
 
-// pay asks to be paid before it says what it was told last (R21). What it asks
-// has a state that is good for one answer to the same request (C29, C30). It
-// keeps none of them, so that another process of the same installation can go on:
-// a state is signed, and remembered once it is used.
+// States keeps what pay has asked, so that any process of the same installation
+// can go on, and lets one answer win. Its keys are digests of states, never the
+// states (C29). It is safe for concurrent use; a store has these methods.
+type States interface {
+	Session(ctx context.Context, key agentbus.Digest) (state []byte, found bool, err error)
+	KeepSession(ctx context.Context, key agentbus.Digest, state []byte, at time.Time) error
+	// UseProof reports whether nobody has used it before.
+	UseProof(ctx context.Context, proof agentbus.Digest, expires time.Time) (first bool, err error)
+}
+
+// An issued is what a state of pay is bound to (C29): it is good for one answer,
+// to the same request of the same payer in the same place, for payWaits.
+type issued struct {
+	Kind    agentbus.PolicyKind `json:"kind"`
+	Turn    agentbus.TurnKey    `json:"turn"` // with the payer: principal and thread
+	Request agentbus.Digest     `json:"request"`
+	Expires time.Time           `json:"expires"`
+}
+
+// pay asks to be paid before it says what it was told last (R21).
 type pay struct {
-	secret []byte
+	states States
+	payer  func(context.Context) agentbus.Payer
 	answer agentbus.Backend
-
-	mu   sync.Mutex           // guards used
-	used map[string]time.Time // states, and until when they would be good
 }
 
-func newPay(secret []byte) *pay {
-	if len(secret) == 0 {
-		secret = make([]byte, sha256.Size)
-		_, _ = rand.Read(secret) // never fails since Go 1.24
+func newPay(c *Config) *pay {
+	p := &pay{states: c.States, payer: c.Payer, answer: says(func(c *agentbus.Call) string { return "Paid. " + last(c) }, 0)}
+	if p.states == nil {
+		p.states = &memory{issued: map[agentbus.Digest][]byte{}, used: map[agentbus.Digest]bool{}}
 	}
-	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte("agentbus pay"))
-	return &pay{secret: mac.Sum(nil), answer: says(func(c *agentbus.Call) string { return "Paid. " + last(c) }, 0), used: map[string]time.Time{}}
+	if p.payer == nil {
+		p.payer = func(context.Context) agentbus.Payer { return "" }
+	}
+	return p
 }
 
-// Call answers who has paid, and asks everybody else to.
+// Call answers who has paid, and asks everybody else to, whatever is wrong with
+// what they say (C30).
 func (p *pay) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
-	if p.paid(c) {
-		return p.answer.Call(ctx, c)
+	return func(yield func(agentbus.Chunk, error) bool) {
+		paid, err := p.paid(ctx, c)
+		if err == nil && paid {
+			p.answer.Call(ctx, c)(yield)
+			return
+		}
+		if err == nil {
+			err = p.ask(ctx, c)
+		}
+		yield(agentbus.Chunk{}, err)
 	}
-	return func(yield func(agentbus.Chunk, error) bool) { yield(agentbus.Chunk{}, p.ask(c)) }
 }
 
-func (p *pay) ask(c *agentbus.Call) error {
+func (p *pay) ask(ctx context.Context, c *agentbus.Call) error {
 	const message = "pay wants to be paid before it answers: nothing is charged, it is for trying"
+	var secret [stateLen]byte
+	_, _ = rand.Read(secret[:]) // never fails since Go 1.24
+	state := base64.RawURLEncoding.EncodeToString(secret[:])
+	now := time.Now()
+	raw, _ := json.Marshal(p.bound(ctx, c, now.Add(payWaits))) // a struct of ours
+	if err := p.states.KeepSession(ctx, stateKey(state), raw, now); err != nil {
+		return fmt.Errorf("keep what is asked: %w", err)
+	}
 	part, _ := json.Marshal(map[string]string{ // strings
-		"kind": string(agentbus.PolicyPaymentRequired), "code": "demo", "title": "a payment for trying", "message": message,
-		"state": p.state(c, rand.Text()[:nonceLen], time.Now().Add(payWaits)),
+		"kind": string(agentbus.PolicyPaymentRequired), "code": "demo", "title": "a payment for trying", "message": message, "state": state,
 	})
 	return &agentbus.Error{
 		Code: agentbus.CodePaymentRequired, Message: message,
@@ -66,59 +94,81 @@ func (p *pay) ask(c *agentbus.Call) error {
 	}
 }
 
-// state returns what a resolution must name: a nonce, until when it is good, and
-// the signature over both and the request.
-func (p *pay) state(c *agentbus.Call, nonce string, until time.Time) string {
-	head := binary.BigEndian.AppendUint64([]byte(nonce), uint64(max(0, until.Unix())))
-	return base64.RawURLEncoding.EncodeToString(append(head, p.sign(c, head)...))
+// stateKey is what a state is known by.
+func stateKey(state string) agentbus.Digest {
+	return sha256.Sum256([]byte("agentbus policy state\x00" + state))
 }
 
-func (p *pay) sign(c *agentbus.Call, head []byte) []byte {
-	mac := hmac.New(sha256.New, p.secret)
-	mac.Write(head)
+// bound is what a state for c is bound to.
+func (p *pay) bound(ctx context.Context, c *agentbus.Call, until time.Time) issued {
 	l := &c.Lineage
-	key := agentbus.TurnKey{Run: l.Run, Path: l.Path, Parent: l.Parent, ID: l.Turn}.Hash()
-	mac.Write(key[:])
+	h := sha256.New()
 	for i := range c.Messages {
 		sum := sha256.Sum256([]byte(c.Messages[i].Content))
-		mac.Write(sum[:])
+		h.Write(sum[:])
 	}
-	return mac.Sum(nil)
+	return issued{
+		Kind: agentbus.PolicyPaymentRequired, Turn: agentbus.TurnKey{Payer: p.payer(ctx), Run: l.Run, Path: l.Path, Parent: l.Parent, ID: l.Turn},
+		Request: agentbus.Digest(h.Sum(nil)), Expires: until.UTC().Truncate(time.Second),
+	}
 }
 
 // paid reports whether a call comes with an answer to what was asked for it,
-// which is good once.
-func (p *pay) paid(c *agentbus.Call) bool {
+// which is good once (C30).
+func (p *pay) paid(ctx context.Context, c *agentbus.Call) (bool, error) {
 	var r struct {
-		State   string            `json:"in_reply_to_state"`
 		Outcome agentbus.Decision `json:"outcome"`
 	}
 	if c.Resolution == nil || json.Unmarshal(c.Resolution.Policy, &r) != nil || r.Outcome != agentbus.DecisionGranted {
-		return false
+		return false, nil //nolint:nilerr // what cannot be read pays nothing
 	}
-	raw, err := base64.RawURLEncoding.DecodeString(r.State)
-	const head = nonceLen + 8
-	if err != nil || len(raw) != head+sha256.Size || !hmac.Equal(raw[head:], p.sign(c, slices.Clone(raw[:head]))) {
-		return false
+	key := stateKey(c.Resolution.PolicyState())
+	raw, found, err := p.states.Session(ctx, key)
+	var was issued
+	if err != nil || !found || json.Unmarshal(raw, &was) != nil {
+		return false, err
 	}
-	until := time.Unix(int64(binary.BigEndian.Uint64(raw[nonceLen:head])), 0) //nolint:gosec // it is ours
-	return time.Now().Before(until) && p.use(r.State, until)
+	if was != p.bound(ctx, c, was.Expires) || !time.Now().Before(was.Expires) {
+		return false, nil
+	}
+	return p.states.UseProof(ctx, key, was.Expires)
 }
 
-// use marks a state as used, and reports whether it was not before.
-func (p *pay) use(state string, until time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, used := p.used[state]; used {
-		return false
-	}
-	if len(p.used) >= maxUsed {
-		for s, u := range p.used {
-			if time.Now().After(u) || len(p.used) >= maxUsed {
-				delete(p.used, s)
-			}
+// memory are the States of an agent without a store.
+type memory struct {
+	mu     sync.Mutex // guards the rest
+	issued map[agentbus.Digest][]byte
+	used   map[agentbus.Digest]bool
+}
+
+// Session returns what was kept.
+func (m *memory) Session(_ context.Context, key agentbus.Digest) ([]byte, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	raw, found := m.issued[key]
+	return raw, found, nil
+}
+
+// KeepSession keeps it. Beyond maxIssued any other is forgotten: it is asked anew.
+func (m *memory) KeepSession(_ context.Context, key agentbus.Digest, raw []byte, _ time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for other := range m.issued {
+		if len(m.issued) < maxIssued {
+			break
 		}
+		delete(m.issued, other)
+		delete(m.used, other)
 	}
-	p.used[state] = until
-	return true
+	m.issued[key] = raw
+	return nil
+}
+
+// UseProof lets the first one win.
+func (m *memory) UseProof(_ context.Context, key agentbus.Digest, _ time.Time) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first := !m.used[key]
+	m.used[key] = true
+	return first, nil
 }

@@ -1,21 +1,29 @@
 package builtin_test
 
 import (
+	"context"
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/builtin"
+	"github.com/agentbus/agentbus/store/sqlite"
 )
 
-// R21, C27, C29, C30: pay answers who was granted what it asked, for that request
-// and once, in another process too; everybody else it asks anew.
+// R21, C27, C29, C30, X22, X23: pay answers who was granted what it asked, for
+// that request and once, in another process too; everybody else it asks anew.
 func TestPay(t *testing.T) {
 	t.Parallel()
-	secret := []byte("of the installation")
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "bus.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	var payer agentbus.Payer = "alice"
 	process := func() agentbus.Backend {
-		b, err := builtin.New(builtin.Pay, builtin.Config{Secret: secret})
+		b, err := builtin.New(builtin.Pay, builtin.Config{States: store, Payer: func(context.Context) agentbus.Payer { return payer }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,10 +60,13 @@ func TestPay(t *testing.T) {
 	if text, asked := call(first, "another request", granted); asked == nil {
 		t.Errorf("granted for another request: %q", text)
 	}
-	for _, b := range []agentbus.Backend{first, process()} {
-		if text, _ := call(b, "hello", granted); text != "Paid. hello" {
-			t.Errorf("granted: %q", text)
-		}
+	payer = "mallory" // X22
+	if text, asked := call(first, "hello", granted); asked == nil {
+		t.Errorf("granted to somebody else: %q", text)
+	}
+	payer = "alice"
+	if text, _ := call(process(), "hello", granted); text != "Paid. hello" {
+		t.Errorf("granted: %q", text)
 	}
 	if text, asked := call(first, "hello", granted); asked == nil {
 		t.Errorf("granted twice: %q", text)

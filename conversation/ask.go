@@ -58,9 +58,10 @@ func (d *decided) answer() *agentbus.Resolution {
 	return d.resolved[0].Answer()
 }
 
-// refused returns why the backend that asked is not called again, or nil. What
-// somebody below has asked is theirs to fail.
-func (d *decided) refused() error {
+// refused returns why the backend that asked is not called again, or nil, where
+// then is what that does to the run. What somebody below has asked is theirs to
+// fail.
+func (d *decided) refused(then OnHalt) error {
 	r := d.answer()
 	if r == nil || !d.own || r.Decision == agentbus.DecisionGranted {
 		return nil
@@ -69,9 +70,13 @@ func (d *decided) refused() error {
 	if r.Decision == agentbus.DecisionExpired {
 		message = "nobody decided in time on what it asked for, which counts as denied"
 	}
+	next := "resume the run to be asked again"
+	if then == OnHaltFail {
+		next = "begin another run to be asked again"
+	}
 	return &agentbus.Error{
 		Code: agentbus.CodeForbidden, Message: message,
-		Explain: &agentbus.Explain{Rule: "R22", Observed: string(r.Decision), Next: "resume the run to be asked again"},
+		Explain: &agentbus.Explain{Rule: "R22", Observed: string(r.Decision), Next: next},
 	}
 }
 
@@ -172,6 +177,9 @@ func tooLarge(failure error) error {
 	size := len(a.Title) + len(a.Prompt) + len(a.Policy) + len(a.Resume)
 	for _, c := range a.Choices {
 		size += len(c)
+	}
+	for name, v := range a.X402 {
+		size += len(name) + len(v)
 	}
 	if size <= maxAsk {
 		return nil

@@ -324,7 +324,7 @@ func TestReplyIsBounded(t *testing.T) {
 	mega := strings.Repeat("x", 1<<20)
 	endless := agentbus.BackendFunc(func(context.Context, *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 		return func(yield func(agentbus.Chunk, error) bool) {
-			for yield(agentbus.Chunk{Reasoning: mega, Usage: &cent}, nil) { //nolint:revive // until it is left
+			for yield(agentbus.Chunk{Reasoning: mega, Usage: &cent}, nil) {
 			}
 		}
 	})

@@ -72,7 +72,7 @@ func (v *voice) grow(c *agentbus.Chunk) error {
 // call calls the backend of a turn.
 func (d *driver) call(ctx context.Context, now *intent, a *account) iter.Seq2[agentbus.Chunk, error] {
 	p, s, t := &d.conversation.Participants[now.who], &d.sent[now.who], &now.turn
-	if err := now.decided.refused(); err != nil {
+	if err := now.decided.refused(d.conversation.OnHalt); err != nil {
 		return func(yield func(agentbus.Chunk, error) bool) { yield(agentbus.Chunk{}, err) }
 	}
 	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen, Resolution: now.decided.answer(), Inline: d.relays()}

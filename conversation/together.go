@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -11,6 +12,22 @@ import (
 
 // errJoined cancels the branches that a join was met without.
 var errJoined = fmt.Errorf("the join was met by other branches: %w", agentbus.ErrForGood)
+
+// errAborted cancels the branches of a fan-out that was aborted: whoever resumes
+// it asks anew those that had not ended (C17).
+var errAborted = fmt.Errorf("the fan-out was aborted: %w", agentbus.ErrForGood)
+
+// aborted returns what branches are cancelled with when their run ends by cause.
+// What somebody else goes on with is left to go on.
+func aborted(cause error) error {
+	switch {
+	case errors.Is(cause, ErrLeave), errors.Is(cause, agentbus.ErrForGood):
+		return cause
+	case agentbus.CodeOf(cause) == agentbus.CodeLeaseLost, agentbus.CodeOf(cause) == agentbus.CodeDraining:
+		return cause
+	}
+	return fmt.Errorf("%w: %w", errAborted, cause)
+}
 
 // together has the branches of a fan spoken side by side, and each finished as
 // it ends. It returns the turn after their join, begun with the end of the last
@@ -93,7 +110,8 @@ type word struct {
 // listen hears branches speak until all have ended. Once their join is met, the
 // others are cancelled, and waited for.
 func (d *driver) listen(ctx context.Context, f *fan, rest []*branch) {
-	speaking, leave := context.WithCancelCause(ctx)
+	speaking, leave := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, func() { leave(aborted(context.Cause(ctx))) })() // calls leave, at the latest below, and no more
 	words := make(chan word)
 	var speakers sync.WaitGroup
 	for _, b := range rest {
@@ -128,7 +146,7 @@ func (d *driver) listen(ctx context.Context, f *fan, rest []*branch) {
 		}
 		switch {
 		case d.gone:
-			leave(errGone)
+			leave(aborted(errGone))
 		case f.err != nil:
 			leave(f.err)
 		case f.met():

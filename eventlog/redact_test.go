@@ -106,8 +106,5 @@ func FuzzSplitter(f *testing.F) {
 		if strings.Contains(b.String(), secret) {
 			t.Errorf("%q came through %q", secret, text)
 		}
-		if whole := redactor().Text(text); whole == text && b.String() != text {
-			t.Skip() // a token at a cut is taken for one: no fault
-		}
 	})
 }

@@ -226,7 +226,7 @@ func (o *sseWriter) flush() error {
 		return o.err
 	}
 	_ = o.rc.SetWriteDeadline(time.Now().Add(o.stall)) // where there is no connection there is nothing to wait for
-	_, err := o.w.Write(o.buf.Bytes())                 //nolint:gosec // it is an event stream, and says so
+	_, err := o.w.Write(o.buf.Bytes())
 	if err == nil {
 		err = o.rc.Flush()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
@@ -27,7 +28,7 @@ type Rebinder interface {
 // and its signed hop end here: they are for this bus, and no part of what is
 // asked, stored, logged or forwarded (C20).
 func (e *envelope) readMention(body []byte) []byte {
-	if e.fault != nil {
+	if e.fault != nil || !e.call.HasMetadata {
 		return body
 	}
 	if e.mention, e.fault = a2a.ReadMention(&e.call, body); e.fault != nil {
@@ -73,17 +74,27 @@ func (g *Gateway) entitled(ctx context.Context, x *exchange) (err error) {
 	}
 }
 
-// audiences returns under what the agent is known: its address, and its mount.
+// audiences returns under what the agent is known: its address, and where it is on
+// this bus, as a model and as an agent of A2A.
 func (g *Gateway) audiences(x *exchange) []string {
-	names := []string{x.target.Audience(), g.cfg.Issuer + "#" + x.target.Name}
-	if g.cfg.A2A.PublicURL != "" {
-		names = append(names, g.cfg.A2A.PublicURL+a2aPrefix+x.target.Name)
+	names := []string{x.target.Audience()}
+	if g.cfg.Issuer != "" {
+		names = append(names, g.cfg.Issuer+"#"+x.target.Name)
+	}
+	for _, base := range []string{g.cfg.Issuer, g.cfg.A2A.PublicURL} {
+		if base != "" {
+			base = strings.TrimSuffix(base, "/")
+			names = append(names, base+a2aPrefix+x.target.Name, modelAt(base+"/v1", x.target.Name))
+		}
 	}
 	return names
 }
 
+// modelAt is what a signed hop calls a model by: where it is asked, and its name.
+func modelAt(base, model string) string { return strings.TrimSuffix(base, "/") + "#" + model }
+
 // Audience returns what evidence and signed hops call the agent by: its address,
-// or its URL, or its name.
+// or its URL, with its model where it is one, or its name.
 func (t *Target) Audience() string {
 	switch {
 	case !t.Address.IsZero():
@@ -91,7 +102,11 @@ func (t *Target) Audience() string {
 	case t.Local || t.upstreams().list == nil:
 		return t.Name
 	}
-	return t.upstreams().list[0].name
+	base := t.upstreams().list[0].name
+	if t.A2A == nil {
+		return modelAt(base, or(t.Model, t.Name))
+	}
+	return base
 }
 
 // rebind makes the evidence of the message for the agent that is called now

@@ -125,7 +125,8 @@ func (x *exchange) bodyOut() []byte {
 	if t.Model != "" {
 		out = x.peek.withModel(out, t.Model)
 	}
-	if c := x.lineage.Chain; c != nil && t.Cue {
+	driven := x.inProcess != nil && !x.inProcess.Outside // by a conversation, whose first hop is told what was said, and nothing else (R4)
+	if c := x.lineage.Chain; c != nil && t.Cue && (!driven || c.Hop > 1 || c.Final) {
 		out = withCue(out, x.dialect, c.Render())
 	}
 	return out

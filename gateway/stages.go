@@ -187,7 +187,7 @@ func (g *Gateway) lineage(next http.Handler) http.Handler {
 		x, h := exchangeOf(r), r.Header
 		if e := x.envelope; e != nil {
 			e.peek(x.body)
-			if x.body = e.readMention(x.body); e.fault == nil {
+			if x.body = e.readMention(x.body); e.fault == nil && e.call.HasMetadata {
 				h = a2a.MergeLineage(h, &e.call, x.body)
 			}
 		}

@@ -192,6 +192,9 @@ func (h *Hops) Sign(n agentbus.NextHop) (string, error) {
 		}
 		hop.Before, hop.Chain, hop.Subject = HopDigest(n.Before), before.Chain, before.Subject
 		hop.Path = slices.Clone(before.Path)
+		if same := max(hop.Hop-1, 0); len(hop.Path) > same { // a gateway sends the same hop on: it vouches for its caller
+			hop.Path = hop.Path[:same]
+		}
 		hop.Expires, hop.MaxHops = min(hop.Expires, before.Expires), min(hop.MaxHops, before.MaxHops)
 		hop.Left = less(hop.Left, before.Left)
 	}

@@ -1,7 +1,7 @@
 // The SDK's client for JavaScript against agents of the bus's own, which are
 // served as agents of A2A.
 import assert from "node:assert/strict";
-import { chmod, mkdtemp, writeFile } from "node:fs/promises";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import test from "node:test";
@@ -10,7 +10,9 @@ import { startBus } from "./harness.mjs";
 
 // program writes a program that answers in two pieces, or works until it is ended.
 async function program(t) {
-  const file = path.join(await mkdtemp(path.join(tmpdir(), "agentbus-program-")), "agent.sh");
+  const dir = await mkdtemp(path.join(tmpdir(), "agentbus-program-"));
+  t.after(() => rm(dir, { recursive: true, force: true }));
+  const file = path.join(dir, "agent.sh");
   await writeFile(file, '#!/bin/sh\nread -r line\ncase "$line" in\n*long*) exec sleep 60 ;;\nesac\necho "the program heard: $line"\n');
   await chmod(file, 0o755);
   return { kind: "exec", command: [file] };

@@ -3,6 +3,7 @@ package openwop
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -179,6 +180,8 @@ func resumeValue(i *agentbus.Interrupt, key string) json.RawMessage {
 		v = map[string]any{"answers": map[string]string{"q1": r.Text}}
 	case asked.Kind == "clarification":
 		v = map[string]any{"denied": true, "key": key}
+	case granted && slices.Contains(i.Ask.Choices, r.Text):
+		v = map[string]string{"action": r.Text}
 	case granted:
 		v = map[string]string{"action": "accept"}
 	default:

@@ -1,7 +1,9 @@
+//nolint:errcheck // a document without the member that is looked at fails its test
 package openwop_test
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -26,8 +28,13 @@ func TestAgentReasoning(t *testing.T) {
 	}
 	called, returned := first(events, "agent.toolCalled"), first(events, "agent.toolReturned")
 	for _, same := range [][2]any{
-		{called["toolId"], called["toolName"]}, {called["arguments"], called["inputs"]}, {returned["toolId"], returned["toolName"]},
-		{returned["result"], returned["outcome"]}, {called["callId"], returned["callId"]}, {called["inputs"], object{"x": 1.0}}, {returned["outcome"], object{"x": 1.0}},
+		{called["toolId"], called["toolName"]},
+		{called["arguments"], called["inputs"]},
+		{returned["toolId"], returned["toolName"]},
+		{returned["result"], returned["outcome"]},
+		{called["callId"], returned["callId"]},
+		{called["inputs"], object{"x": 1.0}},
+		{returned["outcome"], object{"x": 1.0}},
 	} {
 		if diff := cmp.Diff(same[0], same[1]); diff != "" {
 			t.Error(diff)
@@ -368,9 +375,7 @@ func TestToolHook(t *testing.T) {
 	b := newBus(t)
 	hook := func(more object) (int, object, http.Header) {
 		body := object{"principal": "p", "toolName": "openwop:echo", "args": object{"b": 1, "a": "x"}}
-		for k, v := range more {
-			body[k] = v
-		}
+		maps.Copy(body, more)
 		return b.do(http.MethodPost, "/v1/host/sample/toolhooks/invoke", body)
 	}
 	status, out, _ := hook(nil)

@@ -57,7 +57,7 @@ func (h *Host) cancelParked(ctx context.Context, e *agentbus.Execution, reason, 
 	}
 	s, _ := readSpec(&got)
 	d := &driver{Host: h, ctx: ctx, exec: got, spec: s, wf: h.cfg.workflow(s.Workflow), redact: h.cfg.Redact(), fold: NewFold(e.ID, s.Workflow)}
-	if err := d.load(); err != nil {
+	if err := d.load(); err != nil { //nolint:contextcheck // a driver has its own
 		return err
 	}
 	for key, open := range d.fold.open {
@@ -65,7 +65,7 @@ func (h *Host) cancelParked(ctx context.Context, e *agentbus.Execution, reason, 
 		_, _ = h.cfg.Store.Resolve(ctx, interruptOf(e.ID, open.NodeID, n), // one that is resolved already is no fault
 			agentbus.Resolution{Decision: agentbus.DecisionWithdrawn, At: time.Now(), By: by})
 	}
-	return d.cancelled(&cancellation{reason})
+	return d.cancelled(&cancellation{reason}) //nolint:contextcheck // a driver has its own
 }
 
 // cancelChild ends the run of a worker whose parent was cancelled (E41).

@@ -226,13 +226,13 @@ func (d *driver) perform(n *Node) error {
 		a.emit(agentbus.EventNodeCompleted, nil, agentbus.NodeCompleted{NodeID: n.ID, Outputs: outputs, Agent: agent})
 	case errors.As(err, &f):
 		a.emit(agentbus.EventNodeFailed, nil, agentbus.NodeFailed{NodeID: n.ID, Error: f.EventError, Attempts: 1})
-		return &nodeFailure{n.ID, f}
+		return &nodeError{n.ID, f}
 	}
 	return err
 }
 
-// A nodeFailure is a failure and the node that failed.
-type nodeFailure struct {
+// A nodeError is a failure and the node that failed.
+type nodeError struct {
 	node string
 	*failure
 }
@@ -242,7 +242,7 @@ func (d *driver) finish(err error) error {
 	var (
 		wait   *suspension
 		bound  *breach
-		failed *nodeFailure
+		failed *nodeError
 	)
 	switch {
 	case errors.As(err, &wait):
@@ -294,8 +294,10 @@ func (d *driver) cancelled(err error) error {
 // A cancellation is errCancelled, and why.
 type cancellation struct{ reason string }
 
-func (*cancellation) Error() string   { return errCancelled.Error() }
-func (*cancellation) Is(t error) bool { return t == errCancelled } //nolint:errorlint // it is what Is is for
+func (*cancellation) Error() string { return errCancelled.Error() }
+
+// Is reports whether target is errCancelled.
+func (*cancellation) Is(target error) bool { return target == errCancelled }
 
 // elapsed is how long ago the run began, in milliseconds.
 func (d *driver) elapsed() int64 {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 
@@ -57,15 +58,13 @@ func writeError(w http.ResponseWriter, err error) {
 		w.Header().Set("X-Request-Id", id)
 	}
 	details := map[string]any{"correlationId": id}
-	for k, v := range r.details {
-		details[k] = v
-	}
+	maps.Copy(details, r.details)
 	body, _ := json.Marshal(map[string]any{"error": r.code, "message": r.message, "details": details}) // strings
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(r.status)
-	_, _ = w.Write(body) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
+	_, _ = w.Write(body)
 }
 
 // answer writes v.

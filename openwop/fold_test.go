@@ -3,6 +3,7 @@ package openwop_test
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,12 +40,14 @@ func TestReducerProperties(t *testing.T) {
 		for _, f := range []*openwop.Fold{fold, again} {
 			got := string(f.State().Channels["c"])
 			text := "["
+			var textSb42 strings.Builder
 			for i, v := range want {
 				if i > 0 {
-					text += ","
+					textSb42.WriteString(",")
 				}
-				text += v
+				textSb42.WriteString(v)
 			}
+			text += textSb42.String()
 			if text += "]"; len(want) > 0 && got != text {
 				t.Fatalf("got %s, want %s", got, text)
 			}

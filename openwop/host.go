@@ -223,6 +223,10 @@ func (h *Host) Drive(ctx context.Context, id agentbus.ExecutionID) error {
 	}
 }
 
+// ErrAlone says that a run is nothing for this host: its workflow is not one of
+// its own.
+var ErrAlone = errors.New("left alone")
+
 // drive claims the run and drives it under its lease.
 func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
 	e, found, err := h.cfg.Store.Execution(ctx, id)
@@ -235,7 +239,7 @@ func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
 	}
 	w := h.cfg.workflow(s.Workflow)
 	if w == nil || w.definition() != e.Definition {
-		return fmt.Errorf("run %s was begun with another definition of workflow %q", id, s.Workflow)
+		return fmt.Errorf("%w: run %s was begun with another definition of workflow %q", ErrAlone, id, s.Workflow)
 	}
 	if e, err = h.cfg.Store.Open(ctx, e, agentbus.Claim{Owner: h.cfg.Owner, TTL: h.cfg.Lease}); err != nil || e.State == agentbus.RunDone {
 		return err
@@ -243,7 +247,7 @@ func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer h.renewing(ctx, cancel, e.Lease)()
 	d := &driver{Host: h, ctx: ctx, exec: e, spec: s, opts: s.options(), wf: w, redact: h.cfg.Redact(), fold: NewFold(id, s.Workflow)}
-	if err := d.load(); err != nil {
+	if err := d.load(); err != nil { //nolint:contextcheck // a driver has its own
 		return err
 	}
 	if at := d.fold.snap.StartedAt; at != nil || s.Fork == nil {
@@ -254,7 +258,7 @@ func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
 		limit := time.AfterFunc(time.Until(began.Add(time.Duration(d.opts.timeoutMS())*time.Millisecond)), func() { cancel(errTimeout) })
 		defer limit.Stop()
 	}
-	return d.run()
+	return d.run() //nolint:contextcheck // a driver has its own
 }
 
 // load folds the events there are, and copies those of a fork.
@@ -286,10 +290,9 @@ func (h *Host) renewing(ctx context.Context, cancel context.CancelCauseFunc, l a
 			case <-tick.C:
 			}
 			_, err := h.cfg.Store.Renew(ctx, l, h.cfg.Lease)
-			switch agentbus.CodeOf(err) {
-			case agentbus.CodeRunStopped:
+			if code := agentbus.CodeOf(err); code == agentbus.CodeRunStopped {
 				cancel(&cancellation{reason: "stopped"})
-			case agentbus.CodeLeaseLost:
+			} else if code == agentbus.CodeLeaseLost {
 				cancel(err)
 			}
 		}

@@ -26,8 +26,8 @@ func OpenAPI() []byte { return openAPI }
 
 // Serves reports whether a path is one of the wire's.
 func Serves(path string) bool {
-	switch {
-	case path == "/.well-known/openwop", path == "/v1/openapi.json", path == "/v1/runs":
+	switch path {
+	case "/.well-known/openwop", "/v1/openapi.json", "/v1/runs":
 		return true
 	}
 	for _, prefix := range []string{"/v1/runs/", "/v1/workflows/", "/v1/interrupts/", "/v1/host/sample/"} {

@@ -122,7 +122,7 @@ func decisionOf(value json.RawMessage) agentbus.Decision {
 
 // fitting refuses an answer that is none to what was asked (E37).
 func fitting(q agentbus.InterruptPayload, value json.RawMessage) error {
-	no := func(format string, args ...any) error {
+	no := func(format string, args ...any) *refusal {
 		r := invalid(format, args...)
 		r.status = http.StatusUnprocessableEntity
 		return r
@@ -135,7 +135,7 @@ func fitting(q agentbus.InterruptPayload, value json.RawMessage) error {
 		}
 		_ = json.Unmarshal(q.Data, &data) // we wrote it
 		if json.Unmarshal(value, &v) != nil || !slices.Contains(data.Actions, v.Action) {
-			e, _ := no("the action is none of those that are offered").(*refusal) //nolint:errcheck // it is one
+			e := no("the action is none of those that are offered")
 			e.details = map[string]any{"supported": data.Actions}
 			return e
 		}

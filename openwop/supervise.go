@@ -161,7 +161,7 @@ func (a *activation) floor(d *agentbus.OrchestratorDecision, cause *emitted) err
 	a.emit(agentbus.EventChainEscalated, cause, agentbus.ChainEscalated{
 		Confidence: *d.Confidence, Floor: confidenceFloor, EscalationKind: "escalate", ParentRunID: a.exec.ID, WorkerID: worker,
 	})
-	_, _, err := a.askApproval("Dispatch "+worker+" at a low confidence", "dispatch", d, []string{"accept", "reject"})
+	_, err := a.askApproval("Dispatch "+worker+" at a low confidence", "dispatch", d, []string{"accept", "reject"})
 	return err
 }
 

@@ -108,15 +108,6 @@ func (w *Workflow) definition() agentbus.Digest {
 	return sha256.Sum256(b)
 }
 
-func (w *Workflow) node(id string) *Node {
-	for i := range w.Nodes {
-		if w.Nodes[i].ID == id {
-			return &w.Nodes[i]
-		}
-	}
-	return nil
-}
-
 // next returns the node that comes now, "" when there is none: one that was begun
 // is finished first. A node may begin when each edge to it has been passed once
 // more than it was begun; the first node of a cycle is where a run enters, and is

@@ -93,7 +93,7 @@ func (b switchboard) Void(ctx context.Context, id int64, by string) error {
 	}
 	for i := range calls {
 		if c := &calls[i]; c.ID == id {
-			if alive(c.Owner) {
+			if b.alive(c.Owner) {
 				return &agentbus.Error{
 					Code: agentbus.CodeRunConflict, Message: "call " + strconv.FormatInt(id, 10) + " is being executed: its outcome is not unknown yet",
 					Explain: &agentbus.Explain{Rule: "G24", Observed: c.Owner, Next: "wait for it, or stop its run"},

@@ -60,6 +60,9 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 		t.Cue = true
 		return t, reach(t, a)
 	}
+	if a.Kind == config.KindConversation && s.cfg.Conversations[a.Conversation].Plan == config.PlanFanOut {
+		t.NoDetach = true // its branches end with its caller (C17)
+	}
 	b, err := s.local(name, a)
 	if err != nil {
 		return nil, err
@@ -103,7 +106,7 @@ func (s *wiring) local(name string, a config.Agent) (agentbus.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared), Secret: s.store.InstallKey()})
+	return builtin.New(a.Builtin, builtin.Config{Bus: agentbus.Wrap(bus, declared), States: s.store, Payer: payerOf})
 }
 
 func headers(configured map[string]agentbus.Credential) http.Header {

@@ -74,8 +74,8 @@ conversations:
 	if r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Error.Code != agentbus.CodeChainFinal {
 		t.Errorf("halted with %+v", r.Halt)
 	}
-	first, last := "You are responding as hop 1 of a chain capped at 2 hops. [1 hop remaining.]", "You are responding as the FINAL hop (2 of 2). Synthesize a conclusion \u2014 do not invite another agent."
-	if diff := cmp.Diff([][]string{{first}, {last}}, [][]string{a.system, b.system}); diff != "" {
+	const last = "You are responding as the FINAL hop (2 of 2). Synthesize a conclusion \u2014 do not invite another agent."
+	if diff := cmp.Diff([][]string{{""}, {last}}, [][]string{a.system, b.system}); diff != "" {
 		t.Errorf("cues (-want +got):\n%s", diff)
 	}
 }

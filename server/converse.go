@@ -373,7 +373,11 @@ func declared(b agentbus.Backend) agentbus.Backend {
 }
 
 // takeover is a store whose leases of dead processes are free at once.
-type takeover struct{ Store }
+type takeover struct {
+	Store
+
+	alive func(owner string) bool
+}
 
 // Open takes a lease over from an owner that is certainly dead, and names one
 // that is alive.
@@ -382,7 +386,7 @@ func (t takeover) Open(ctx context.Context, e agentbus.Execution, claim agentbus
 	if agentbus.CodeOf(err) != agentbus.CodeRunConflict || stored.Lease.Owner == "" {
 		return stored, err
 	}
-	if !alive(stored.Lease.Owner) {
+	if !t.alive(stored.Lease.Owner) {
 		claim.TakeOver = stored.Lease.Epoch
 		return t.Store.Open(ctx, e, claim)
 	}

@@ -19,7 +19,7 @@ var extensions = []string{a2a.ExtensionPolicy, a2a.ExtensionIdentity}
 // A2A. It outlasts configurations: a task ends with the agents it began with.
 func (s *Server) buildFace() (err error) {
 	s.face, err = a2a.NewFace(a2a.FaceConfig{
-		Tasks: s.store, Owner: s.owner, Alive: alive, Logger: s.log, Extensions: extensions,
+		Tasks: s.store, Owner: s.owner, Alive: s.alive, Logger: s.log, Extensions: extensions,
 		Agent: func(name string) (a2a.Served, bool) { return s.now().served(name) },
 		Seal: func(task string, c agentbus.Credential) ([]byte, error) {
 			return s.now().seal(agentbus.ExecutionID(task), c)
@@ -28,19 +28,30 @@ func (s *Server) buildFace() (err error) {
 			c, why, err := s.now().opened(ctx, sealed, agentbus.ExecutionID(task), payer)
 			return c, err == nil && why == "", err
 		},
-		Decide: s.decide,
+		Decide: s.decide, Interrupt: s.store.Interrupt,
 	})
 	return err
 }
 
 // decide resolves an interrupt for whoever answered the task that shows it, unless
-// somebody else was faster (R22).
-func (s *Server) decide(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) error {
-	_, err := s.Resolve(ctx, id, r)
-	if agentbus.CodeOf(err) == agentbus.CodeRunConflict {
-		return nil
+// somebody else was faster (R22), or the answer is to another policy part (C31).
+func (s *Server) decide(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) (done bool, err error) {
+	i, found, err := s.store.Interrupt(ctx, id)
+	if err != nil || !found {
+		return false, err
 	}
-	return err
+	state := r.PolicyState()
+	if state != "" && state != i.Ask.PolicyState() || state == "" && !i.Open() {
+		return false, nil
+	}
+	if r.Decision == agentbus.DecisionExpired { // who asked decides for how long it waits
+		r.Decision = agentbus.DecisionDenied
+	}
+	_, err = s.Resolve(ctx, id, r)
+	if agentbus.CodeOf(err) == agentbus.CodeRunConflict {
+		return true, nil
+	}
+	return err == nil, err
 }
 
 // served returns an agent as the face serves it: behind this bus's own gateway.

@@ -79,6 +79,9 @@ func fits(i *agentbus.Interrupt, r *agentbus.Resolution) error {
 	if len(r.Policy) == 0 {
 		return nil
 	}
+	if i.Ask.Kind != agentbus.AskPolicy && len(i.Ask.Policy) == 0 {
+		return refuse("leave policy_resolution out; the answer goes into text", "nobody asked by a policy part, and nobody would read its resolution")
+	}
 	var part struct {
 		State *string `json:"in_reply_to_state"`
 	}

@@ -311,7 +311,11 @@ func TestResolutionMustFit(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if i := waiting(t, s); len(i) != 1 || !i[0].Open() {
+	approval := converse(t, s, server.Start{Conversation: "gated", Seed: "hello"}).Halt.Wait.Interrupts[0]
+	if _, err := s.Resolve(t.Context(), approval, agentbus.Resolution{Decision: agentbus.DecisionGranted, Policy: json.RawMessage(`{"evidence":1}`)}); agentbus.CodeOf(err) != agentbus.CodeInvalidRequest {
+		t.Errorf("evidence that nobody asked for: %v", err)
+	}
+	if i := waiting(t, s); len(i) != 2 || !i[0].Open() || !i[1].Open() {
 		t.Errorf("%+v", i)
 	}
 	if _, err := s.Resolve(t.Context(), "int_x", grant); agentbus.CodeOf(err) != agentbus.CodeNotFound {

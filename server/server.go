@@ -23,7 +23,6 @@ import (
 	"github.com/agentbus/agentbus/internal/httpx"
 	"github.com/agentbus/agentbus/openwop"
 	"github.com/agentbus/agentbus/server/config"
-	"github.com/agentbus/agentbus/store/sqlite"
 	"github.com/agentbus/agentbus/telemetry"
 )
 
@@ -58,6 +57,7 @@ type Server struct {
 	cfg     Config // what it began with
 	log     *slog.Logger
 	owner   string
+	alive   func(owner string) bool // whether the process that owner names may still run
 	store   Store
 	admin   *admin.API
 	wop     *openwop.Host   // runs and events on the wire of OpenWOP
@@ -84,20 +84,20 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	var store *sqlite.Store
+	var store opened
 	s.metrics = telemetry.NewMetrics(telemetry.MetricsConfig{
 		Version: c.Version, Current: func() bool { return len(s.Degraded()) == 0 },
 		InFlight: func() int { return s.now().gateway.InFlight() }, Detached: func() int { return s.now().gateway.Detached() },
 		Queued: func() int { return store.Queued() },
 	})
-	store, err := sqlite.Open(ctx, sqlite.Config{Path: c.Store.SQLite, Logger: s.log, Committed: s.metrics.Committed, MostInterrupts: c.Interrupts.Most})
+	store, err := s.open(ctx)
 	if err != nil {
 		return nil, &agentbus.Error{
 			Code: agentbus.CodeStoreUnavailable, Message: "the store " + c.Store.URL + " cannot be opened", Err: err,
 			Explain: &agentbus.Explain{Next: "see to what stands there, or name another store: store.url in the configuration, or AGENTBUS_STORE_URL"},
 		}
 	}
-	s.store = store
+	s.store = store.Store
 	s.releaseDead(ctx)
 	s.dial()
 	if s.traces, err = telemetry.NewTraces(ctx, telemetry.TracesConfig{OTLP: c.Telemetry.OTLP, Version: c.Version, Logger: s.log}); err != nil {
@@ -146,7 +146,8 @@ func way(headerTimeout time.Duration) *httpx.Direct {
 	}
 }
 
-// stopAgain stops the runs that were stopped before this bus was opened.
+// stopAgain stops the runs that were stopped before this bus was opened, or by
+// another one since (G14).
 func (s *wiring) stopAgain(ctx context.Context) error {
 	stopped, err := s.store.StoppedRuns(ctx)
 	for _, run := range stopped {
@@ -201,7 +202,7 @@ func (s *Server) Owner() string { return s.owner }
 
 // Runs returns the store's executions, with the leases of dead processes free
 // at once.
-func (s *Server) Runs() conversation.Runs { return takeover{s.store} }
+func (s *Server) Runs() conversation.Runs { return takeover{s.store, s.alive} }
 
 // Handler returns the public surface, for programs that bring their own server.
 // Each request meets the configuration in force when it comes.

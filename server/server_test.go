@@ -24,6 +24,7 @@ import (
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/execagent"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/pgtest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -32,7 +33,12 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == superviseArg {
 		os.Exit(execagent.Supervise(os.Args[2:]))
 	}
-	goleak.VerifyTestMain(m)
+	code := pgtest.Main(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // An agent is an OpenAI-compatible server that remembers what it was sent.

@@ -21,7 +21,13 @@ import (
 // closes it.
 func buildAt(t *testing.T, path, yaml string, keys ...identity.StaticKey) *server.Server {
 	t.Helper()
-	c, _, err := config.Parse("test", []byte(fmt.Sprintf("store: {url: %q}\n", "sqlite:"+path)+yaml), config.Source{Env: func(string) (string, bool) { return "", false }})
+	return buildOn(t, "sqlite:"+path, yaml, keys...)
+}
+
+// buildOn is buildAt for any store.
+func buildOn(t *testing.T, url, yaml string, keys ...identity.StaticKey) *server.Server {
+	t.Helper()
+	c, _, err := config.Parse("test", []byte(fmt.Sprintf("store: {url: %q}\n", url)+yaml), config.Source{Env: func(string) (string, bool) { return "", false }})
 	if err != nil {
 		t.Fatal(err)
 	}

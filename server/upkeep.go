@@ -31,8 +31,10 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 		defer late.Stop()
 		s.sweep(ctx)
 		s.releaseDead(ctx)
+		known := make(map[agentbus.RunID]bool)
 		for ctx.Err() == nil {
 			s.expire(ctx)
+			s.stopToo(ctx, known)
 			select {
 			case <-tick.C:
 				s.sweep(ctx)
@@ -45,6 +47,21 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 	return func() {
 		cancel()
 		<-ended
+	}
+}
+
+// stopToo stops the runs that another bus on this store has stopped since (G14).
+// known are those that were stopped here already.
+func (s *Server) stopToo(ctx context.Context, known map[agentbus.RunID]bool) {
+	stopped, err := s.store.StoppedRuns(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "cannot see which runs were stopped elsewhere", slog.Any("error", err))
+	}
+	for _, run := range stopped {
+		if !known[run] {
+			known[run] = true
+			s.now().gateway.Stop(run)
+		}
 	}
 }
 
@@ -70,7 +87,7 @@ func (s *Server) sweepBy(ctx context.Context, what string, before time.Time, swe
 // releaseDead gives back what calls hold whose process has ended: it must not
 // stand in the way of a budget for ever (G27).
 func (s *Server) releaseDead(ctx context.Context) {
-	n, err := s.store.ReleaseDead(ctx, alive)
+	n, err := s.store.ReleaseDead(ctx, s.alive)
 	switch {
 	case err != nil && ctx.Err() == nil:
 		s.log.LogAttrs(ctx, slog.LevelWarn, "cannot release what dead processes hold", slog.Any("error", err))

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"net/http"
@@ -11,22 +10,13 @@ import (
 	"github.com/agentbus/agentbus/openwop"
 )
 
-// A runStore is what the host of the event wire keeps its runs in: leases of dead
-// processes are free at once.
-type runStore struct{ Store }
-
-// Open claims the lease of a run.
-func (r runStore) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
-	return takeover{r.Store}.Open(ctx, e, claim)
-}
-
 // buildHost makes the host of the event wire. It stands on the public listener,
 // behind the same authentication as the gateway (E2).
 func (s *Server) buildHost() (err error) {
 	key := hmac.New(sha256.New, s.store.InstallKey())
 	key.Write([]byte("tokens of interrupts"))
 	s.wop, err = openwop.New(openwop.Config{
-		Store: runStore{s.store}, Version: s.cfg.Version, Owner: s.owner, TokenKey: key.Sum(nil), Conformance: s.cfg.Conformance,
+		Store: takeover{s.store, s.alive}, Version: s.cfg.Version, Owner: s.owner, TokenKey: key.Sum(nil), Conformance: s.cfg.Conformance,
 		Identify: func(r *http.Request) (agentbus.Principal, error) { return s.now().gateway.Caller(r) },
 		Redact:   func() *eventlog.Redactor { return s.now().redactor() },
 		Lease:    s.cfg.Workers.Lease, InterruptTimeout: s.cfg.Interrupts.Timeout, MaxBody: int64(s.cfg.Limits.MaxBody), Logger: s.log,

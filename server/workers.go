@@ -119,7 +119,7 @@ func (w *workers) take(until, ctx context.Context) (found int, err error) {
 	if room == 0 {
 		return 0, nil
 	}
-	orphans, err := w.store.Orphans(until, room, alive, func(id agentbus.ExecutionID) bool { return w.skips(agentbus.RunID(id)) })
+	orphans, err := w.store.Orphans(until, room, w.alive, func(id agentbus.ExecutionID) bool { return w.skips(agentbus.RunID(id)) })
 	for i := range orphans {
 		e := &orphans[i]
 		if !w.driven.begin(e.Run) {
@@ -153,7 +153,11 @@ var errAlone = errors.New("left alone")
 // perform drives a run to its halt, or until it is to be left.
 func (w *workers) perform(ctx context.Context, e *agentbus.Execution) error {
 	if openwop.Drives(e) {
-		return w.wop.Drive(ctx, e.ID)
+		err := w.wop.Drive(ctx, e.ID)
+		if errors.Is(err, openwop.ErrAlone) {
+			err = fmt.Errorf("%w: %w", errAlone, err)
+		}
+		return err
 	}
 	c, o, err := w.now().orphan(ctx, e)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/server"
@@ -95,6 +96,8 @@ func pathOf(i *agentbus.Interrupt) string {
 // decisionOf is what was decided, by whom.
 func decisionOf(i *agentbus.Interrupt) string {
 	switch r := i.Resolution; {
+	case r == nil && !time.Now().Before(i.Expires):
+		return "time is up: denied" // by whoever looks at it next, a bus or a resume
 	case r == nil:
 		return "waits"
 	case r.By == "":

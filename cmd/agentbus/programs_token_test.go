@@ -15,7 +15,7 @@ import (
 
 // B2, P19: the token of a turn makes calls of that turn, on the origin's bill,
 // and nothing else; it cannot be forwarded, it never travels on, and it is worth
-// nothing once the turn is over.
+// nothing once the turn is over, to a job it left behind too (C8, X8).
 func TestTokenOfATurn(t *testing.T) {
 	t.Parallel()
 	seen := make(chan http.Header, 16)

@@ -47,8 +47,8 @@ func TestExampleLoadsWithEverythingUncommented(t *testing.T) {
 	cert, key := certificate(t)
 	src := config.Source{
 		Env: env(map[string]string{
-			"STS_TOKEN": "t",
-			"USER_KEY":  "a", "SANDBOX_A_KEY": "b", "OPS_KEY": "c", "RESEARCHER_KEY": "d", "INTERN_KEY": "e", "INTROSPECTION_SECRET": "f", "ADMIN_TOKEN": "g",
+			"STS_TOKEN": "t", "STORE_PASSWORD": "p",
+			"USER_KEY": "a", "SANDBOX_A_KEY": "b", "OPS_KEY": "c", "RESEARCHER_KEY": "d", "INTERN_KEY": "e", "INTROSPECTION_SECRET": "f", "ADMIN_TOKEN": "g",
 		}),
 		ReadFile: files(map[string]string{
 			"/etc/agentbus/install.key": strings.Repeat("x", 32), "/etc/agentbus/sealing.key": strings.Repeat("y", 32), "/etc/agentbus/signing.key": strings.Repeat("z", 32), "/etc/agentbus/tls.crt": cert, "/etc/agentbus/tls.key": key, "/etc/agentbus/clients.crt": cert,
@@ -66,7 +66,7 @@ func TestExampleLoadsWithEverythingUncommented(t *testing.T) {
 		t.Errorf("%d keys, %d agents, %d conversations:\n%s", len(c.Keys), len(c.Agents), len(c.Conversations), text)
 	}
 	for _, s := range c.Settings() {
-		if s.Origin == "default" && !strings.Contains(s.Key, "agents.") && !strings.Contains(s.Key, "conversations.") && !strings.HasPrefix(s.Key, "keys") && !strings.HasPrefix(s.Key, "budgets") && !strings.HasPrefix(s.Key, "auth.") && s.Key != "sealing.key_env" && s.Key != "trust.key_env" && s.Key != "trust.sts.token_file" && s.Key != "admin.token_file" {
+		if s.Origin == "default" && !strings.Contains(s.Key, "agents.") && !strings.Contains(s.Key, "conversations.") && !strings.HasPrefix(s.Key, "keys") && !strings.HasPrefix(s.Key, "budgets") && !strings.HasPrefix(s.Key, "auth.") && s.Key != "sealing.key_env" && s.Key != "trust.key_env" && s.Key != "trust.sts.token_file" && s.Key != "admin.token_file" && s.Key != "store.password_file" {
 			t.Errorf("the example does not show %s", s.Key)
 		}
 	}

@@ -163,18 +163,38 @@ func (l *loader) httpURL(path, text string) (*url.URL, bool) {
 }
 
 func (l *loader) storeURL() {
-	scheme, rest, _ := strings.Cut(l.c.Store.URL, ":")
+	s := &l.c.Store
+	scheme, rest, _ := strings.Cut(s.URL, ":")
+	if text, ok := l.secretText("store", "password_env", s.PasswordEnv, "password_file", s.PasswordFile); ok {
+		s.Password = agentbus.NewCredential(text)
+	}
 	switch {
+	case scheme == "postgres" || scheme == "postgresql":
+		l.databaseURL(s.URL)
 	case scheme != "sqlite":
 		problem := "this is not the URL of a store"
-		if scheme == "postgres" || scheme == "postgresql" || scheme == "memory" {
-			problem = "this version has no " + scheme + " store"
+		if scheme == "memory" {
+			problem = "this version has no memory store"
 		}
-		l.fault("store.url", problem, "write sqlite:PATH, such as sqlite:agentbus.db")
+		l.fault("store.url", problem, "write sqlite:PATH, such as sqlite:agentbus.db, or postgres://USER@HOST/DATABASE")
 	case rest == "" || rest == ":memory:" || strings.ContainsAny(rest, "?#"):
 		l.fault("store.url", "this is not the path of a file", "write sqlite:PATH, such as sqlite:agentbus.db, with neither ? nor #")
 	default:
 		l.c.Store.SQLite = rest
+	}
+}
+
+// databaseURL checks the URL of a database. It is shown in many places: a
+// password does not belong there.
+func (l *loader) databaseURL(text string) {
+	u, err := url.Parse(text)
+	if err != nil || u.Opaque != "" || u.Host == "" && u.Query().Get("host") == "" || u.Fragment != "" {
+		l.fault("store.url", "this is not the URL of a database", "write postgres://USER@HOST/DATABASE?sslmode=verify-full")
+		return
+	}
+	_, password := u.User.Password()
+	if password || u.Query().Has("password") || u.Query().Has("sslpassword") {
+		l.fault("store.url", "the URL holds a password, which would be shown", "remove it, and name the variable that holds it: store.password_env")
 	}
 }
 

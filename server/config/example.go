@@ -25,6 +25,10 @@ var exampleText = map[string]string{
 #  token_env: ADMIN_TOKEN # a token for this listener alone, beside the keys of admins; or token_file
 #  pprof: false           # profiles of the process below /debug/pprof/
 `,
+	"store": `#store:
+#  url: sqlite:agentbus.db      # or postgres://USER@HOST/DATABASE?sslmode=verify-full
+#  password_env: STORE_PASSWORD # of the PostgreSQL user, never in the URL; or password_file
+`,
 	"keys": `#keys:
 #  - {id: user-123, secret_env: USER_KEY}
 #  - {id: sandbox-a, secret_env: SANDBOX_A_KEY, inter_agent: true} # may forward another's credential

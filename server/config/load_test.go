@@ -281,7 +281,7 @@ func TestEnvironmentOverridesTheFile(t *testing.T) {
 	want := []string{
 		`env AGENTBUS_DRAIN_TIMEOUT: drain_timeout: "30" is not a duration; write a number and a unit, such as 500ms, 30s, 10m, 24h or 30d`,
 		`env AGENTBUS_LISTEN: listen: this is not an address; write host:port, such as 127.0.0.1:8080`,
-		`env AGENTBUS_STORE_URL: store.url: this version has no memory store; write sqlite:PATH, such as sqlite:agentbus.db`,
+		`env AGENTBUS_STORE_URL: store.url: this version has no memory store; write sqlite:PATH, such as sqlite:agentbus.db, or postgres://USER@HOST/DATABASE`,
 		`env AGENTBUS_STRICT_HTTP: strict_http: "yes" is neither true nor false; write true or false`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

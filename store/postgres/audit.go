@@ -32,14 +32,7 @@ func (s *Store) Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.
 // end, and takes no lock.
 func (s *Store) VerifyLedger(ctx context.Context) (agentbus.LedgerVerdict, error) {
 	a := &audit{charged: make(map[int64]uint64)}
-	err := s.snapshot(ctx, "verify the ledger", func(each eachRow) error {
-		for _, step := range []func(eachRow) error{a.entries, a.ends, a.calls, a.budgets} {
-			if err := step(each); err != nil || a.verdict.Fault != "" {
-				return err
-			}
-		}
-		return nil
-	})
+	err := s.snapshot(ctx, "verify the ledger", a.all)
 	if err != nil {
 		return agentbus.LedgerVerdict{}, err
 	}
@@ -53,6 +46,16 @@ type audit struct {
 	last     link             // of payer
 	unbilled agentbus.Micros  // of all entries
 	charged  map[int64]uint64 // the calls charged so far: a bit each, 64 calls to a word
+}
+
+// all checks everything, to the first fault.
+func (a *audit) all(each eachRow) error {
+	for _, step := range []func(eachRow) error{a.entries, a.ends, a.calls, a.budgets} {
+		if err := step(each); err != nil || a.verdict.Fault != "" {
+			return err
+		}
+	}
+	return nil
 }
 
 // fault ends the audit with what is wrong with e.

@@ -14,7 +14,8 @@ import (
 // quarter of a second.
 type bells struct {
 	config *pgx.ConnConfig
-	rope   chan struct{} // holds one value when somebody is to be told
+	rope   chan struct{}   // holds one value when somebody is to be told
+	ctx    context.Context //nolint:containedctx // of everything that goes on beside the committers until Close
 	cancel context.CancelFunc
 	rings  sync.WaitGroup
 
@@ -33,6 +34,7 @@ const (
 func (b *bells) start(ctx context.Context, s *Store) {
 	b.rope, b.changed = make(chan struct{}, 1), make(chan struct{})
 	ctx, b.cancel = context.WithCancel(ctx)
+	b.ctx = ctx
 	b.rings.Go(func() { b.send(ctx, s) })
 	b.rings.Go(func() { b.hear(ctx) })
 	b.rings.Go(func() { b.look(ctx) })

@@ -37,8 +37,7 @@ func passing(err error) bool {
 		return false
 	case code == "":
 		_, verdict := errors.AsType[*agentbus.Error](err)
-		_, bad := errors.AsType[*rowError](err)
-		return !verdict && !bad && !errors.Is(err, errClosed)
+		return !verdict && !isRow(err) && !errors.Is(err, errClosed)
 	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "57P"), strings.HasPrefix(code, "40"):
 		return true
 	}
@@ -54,6 +53,11 @@ type rowError struct{ error }
 
 // Unwrap returns what is wrong with it.
 func (b *rowError) Unwrap() error { return b.error }
+
+func isRow(err error) bool {
+	_, is := errors.AsType[*rowError](err)
+	return is
+}
 
 // damaged reports whether the server says that its files are.
 func damaged(err error) bool {
@@ -89,6 +93,8 @@ func advice(err error) string {
 		return "it is closed; the process is stopping"
 	case errors.Is(err, errUnknown):
 		return "the database does not say what became of a transaction; restart the process once it answers"
+	case isRow(err):
+		return "what it holds, or is to hold, is not as it should be; its operator finds the cause in the log"
 	case code == "" || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P"):
 		return "its database does not answer; see that it runs and can be reached"
 	case strings.HasPrefix(code, "53"):

@@ -3,16 +3,16 @@ package postgres
 import (
 	"context"
 	"iter"
-	"strconv"
 
 	"github.com/agentbus/agentbus"
 )
 
 func readEvent(r *row, id agentbus.ExecutionID) agentbus.Event {
 	e := agentbus.Event{Execution: id, Position: agentbus.Position(r.int64())}
-	e.ID = agentbus.EventID("evt_" + string(e.Execution) + "_" + strconv.FormatInt(int64(e.Position), 10))
+	e.ID = agentbus.EventIDOf(id, e.Position)
 	e.At, e.Type, e.Run = r.time(), r.text(), agentbus.RunID(r.text())
 	e.Turn, e.Cause, e.Data = agentbus.TurnID(r.text()), agentbus.EventID(r.text()), r.blob()
+	e.Node = r.text()
 	return e
 }
 
@@ -28,7 +28,7 @@ func (s *Store) Events(ctx context.Context, id agentbus.ExecutionID, after agent
 			page = append(page, readEvent(r, id))
 			size += len(page[len(page)-1].Data)
 			return size < pageBytes
-		}, `SELECT position, at, type, run, turn, cause, data FROM events
+		}, `SELECT position, at, type, run, turn, cause, data, node FROM events
 			WHERE number = (SELECT number FROM executions WHERE id = $1) AND position > $2 ORDER BY position LIMIT $3`, string(id), after, pageRows)
 		return page, err
 	}, func(e agentbus.Event) int64 { return int64(e.Position) }, int64(after))

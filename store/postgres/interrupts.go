@@ -63,6 +63,13 @@ func (p *journalPage) withdraw(ids []agentbus.InterruptID, at time.Time) {
 	}
 }
 
+// answer erases the secrets of what a turn asked before it was finished.
+func (p *journalPage) answer(t *agentbus.Turn) {
+	n := len(p.answered)
+	p.undo = append(p.undo, func() { p.answered = p.answered[:n] })
+	p.answered = append(p.answered, *t)
+}
+
 // A withdrawal ends an interrupt that waits.
 type withdrawal struct {
 	id agentbus.InterruptID
@@ -91,6 +98,13 @@ func newParking(w *agentbus.Wait) (*parking, error) {
 			continue
 		}
 		r, err := newRaise(p.turns[i].Interrupt)
+		if err != nil {
+			return nil, err
+		}
+		p.raises = append(p.raises, r)
+	}
+	for i := range w.Raised {
+		r, err := newRaise(&w.Raised[i])
 		if err != nil {
 			return nil, err
 		}
@@ -129,8 +143,10 @@ func (p *journalPage) park(d *desk, k *parking, most int64) (over bool, err erro
 
 // decide ends an interrupt that waits, and reports whether it did.
 func decide(c *conn, id agentbus.InterruptID, r *agentbus.Resolution) (bool, error) {
-	n, err := c.exec("UPDATE interrupts SET decision = $2, text = $3, resolution = $4, decided_by = $5, decided = $6 WHERE id = $1 AND decision = ''",
-		string(id), string(r.Decision), r.Text, blob(r.Policy), r.By, micros(r.At))
+	n, err := c.exec(`UPDATE interrupts SET decision = $2, text = $3, resolution = CASE WHEN $7 THEN $4::bytea END, decided_by = $5, decided = $6,
+			policy = CASE WHEN $7 THEN policy END, resume = CASE WHEN $7 THEN resume END
+		WHERE id = $1 AND decision = ''`,
+		string(id), string(r.Decision), r.Text, blob(r.Policy), r.By, micros(r.At), r.Decision == agentbus.DecisionGranted)
 	return n > 0, err
 }
 
@@ -160,7 +176,10 @@ func readInterrupt(r *row) agentbus.Interrupt {
 	i.Root, i.Turn, i.Payer = agentbus.ExecutionID(r.text()), agentbus.TurnID(r.text()), agentbus.Payer(r.text())
 	r.json(&i.Path)
 	r.json(&i.Ask)
-	i.Ask.Policy, i.Ask.Resume, i.Raised, i.Expires = r.blob(), r.blob(), r.time(), r.time()
+	if policy := r.blob(); policy != nil { // else what may be shown of it is left
+		i.Ask.Policy = policy
+	}
+	i.Ask.Resume, i.Raised, i.Expires = r.blob(), r.time(), r.time()
 	d := agentbus.Resolution{Decision: agentbus.Decision(r.text()), Text: r.text(), Policy: r.blob(), By: r.text(), At: r.time()}
 	if d.Decision != "" {
 		i.Resolution = &d
@@ -170,8 +189,9 @@ func readInterrupt(r *row) agentbus.Interrupt {
 
 const interruptByID = "SELECT " + interruptColumns + " FROM interrupts WHERE id = $1"
 
-// Interrupt returns an interrupt, with what is for its backend alone, and whether
-// the store knows it.
+// Interrupt returns an interrupt, and whether the store knows it. What is for its
+// backend alone is with it until it is denied, or the turn that asked is finished:
+// then it is erased.
 func (s *Store) Interrupt(ctx context.Context, id agentbus.InterruptID) (agentbus.Interrupt, bool, error) {
 	return only(ctx, s, "read an interrupt", readInterrupt, interruptByID, string(id))
 }
@@ -214,12 +234,17 @@ func (s *Store) Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus
 		if won = r.At.Before(i.Expires); !won {
 			r = agentbus.Resolution{Decision: agentbus.DecisionExpired, At: i.Expires}
 		}
-		r.At = stored(r.At)
-		i.Resolution = &r
 		if _, err = decide(c, id, &r); err == nil {
 			err = wake(c, i.Root)
 		}
-		return i, err
+		if err == nil {
+			got, _, err = c.first(interruptByID, string(id))
+		}
+		if err != nil {
+			return i, err
+		}
+		i = readInterrupt(got)
+		return i, got.err
 	})
 	if err == nil {
 		s.bells.ring()

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"iter"
 	"slices"
 	"time"
@@ -76,8 +78,7 @@ func (p *journalPage) begin(first *agentbus.Turn, turns []agentbus.Turn, events 
 			return nil, err
 		}
 	}
-	d.append(events)
-	return begun, nil
+	return begun, d.append(events)
 }
 
 // intend puts the intent of a turn at a desk.
@@ -154,8 +155,7 @@ func (p *journalPage) finish(done, next *agentbus.Turn, events []agentbus.Event)
 			return err
 		}
 	}
-	d.append(events)
-	return nil
+	return d.append(events)
 }
 
 // end puts the result of a turn at a desk.
@@ -167,13 +167,20 @@ func (p *journalPage) end(d *desk, done *agentbus.Turn) error {
 	t.State, t.Reply, t.Cost, t.Attempts, t.Error = done.State, done.Reply, done.Cost, done.Attempts, done.Error
 	t.Ended, t.changed = stored(done.Ended), true
 	p.withdraw(done.Withdraw, done.Ended)
+	if done.Attempts > 1 { // it was called again: nobody needs what it asked any more
+		p.answer(done)
+	}
 	return nil
 }
 
 // append stores events from the desk's next position on. One that is held
 // waits; the next that is not puts those before itself, in the order of Hold.
-func (d *desk) append(events []agentbus.Event) {
+// It takes no event whose data is no JSON.
+func (d *desk) append(events []agentbus.Event) error {
 	for _, e := range events {
+		if len(e.Data) > 0 && !json.Valid(e.Data) {
+			return &rowError{errors.New("the data of an event is no JSON")}
+		}
 		if e.Hold > 0 {
 			d.held = append(d.held, heldEvent{Event: e, arrival: d.arrival, fresh: true})
 			d.arrival++
@@ -187,11 +194,15 @@ func (d *desk) append(events []agentbus.Event) {
 		d.held = nil
 		d.place(e)
 	}
+	return nil
 }
 
 // place gives an event its position.
 func (d *desk) place(e agentbus.Event) {
 	e.Position = agentbus.Position(d.next)
+	if e.CauseBack > 0 {
+		e.Cause = agentbus.EventIDOf(d.ID, e.Position-agentbus.Position(e.CauseBack))
+	}
 	d.next++
 	d.events = append(d.events, e)
 }

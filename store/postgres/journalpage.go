@@ -57,6 +57,7 @@ type journalPage struct {
 	waiting   int64 // interrupts; known where some may be raised
 	raises    []raise
 	withdrawn []withdrawal
+	answered  []agentbus.Turn
 }
 
 func newJournalPage() *journalPage {
@@ -109,7 +110,7 @@ func (p *journalPage) read(c *conn, numbers, of, indexes []int64, runs map[agent
 	if len(numbers) > 0 {
 		l.ask(func(r *row) { p.numbers[r.int64()].next = r.int64() },
 			"SELECT n, coalesce((SELECT max(position) + 1 FROM events WHERE number = n), 0) FROM unnest($1::int8[]) n", numbers)
-		l.ask(p.readHeld, "SELECT number, hold, arrival, at, type, run, turn, cause, data FROM held_events WHERE number = ANY($1) ORDER BY number, arrival", numbers)
+		l.ask(p.readHeld, "SELECT number, hold, arrival, at, type, run, turn, cause, data, node, back FROM held_events WHERE number = ANY($1) ORDER BY number, arrival", numbers)
 		l.ask(p.readTurn, "SELECT t.number, t.odd, "+turnColumns+" FROM turns t WHERE t.number = ANY($1) AND t.odd", numbers)
 		l.ask(func(r *row) { p.stopped[agentbus.RunID(r.text())] = true }, "SELECT run FROM stopped_runs WHERE run = ANY($1)", texts(runs))
 	}
@@ -138,6 +139,7 @@ func (p *journalPage) readHeld(r *row) {
 	h := heldEvent{Event: agentbus.Event{Hold: r.int()}, arrival: r.int64()}
 	h.At, h.Type, h.Run = r.time(), r.text(), agentbus.RunID(r.text())
 	h.Turn, h.Cause, h.Data = agentbus.TurnID(r.text()), agentbus.EventID(r.text()), r.blob()
+	h.Node, h.CauseBack = r.text(), r.int()
 	d.held, d.arrival = append(d.held, h), h.arrival+1
 }
 
@@ -179,8 +181,8 @@ func (p *journalPage) add(d *desk, t agentbus.Turn, odd bool) {
 const (
 	turnSheetColumns = `number int8, idx int8, turn text, odd bool, payer text, agent text, run text, path text, parent text, speaker text, digest bytea,
 		epoch int8, state text, cost int8, attempts int8, error text, began int8, ended int8, reply text`
-	eventSheetColumns = "number int8, position int8, at int8, type text, run text, turn text, cause text, data bytea"
-	heldSheetColumns  = "number int8, hold int8, arrival int8, at int8, type text, run text, turn text, cause text, data bytea"
+	eventSheetColumns = "number int8, position int8, at int8, type text, run text, turn text, cause text, data bytea, node text"
+	heldSheetColumns  = "number int8, hold int8, arrival int8, at int8, type text, run text, turn text, cause text, data bytea, node text, back int8"
 )
 
 // What the journal writes to.
@@ -208,14 +210,14 @@ func (p *journalPage) write(c *conn) error {
 		}
 		for i := range d.events {
 			e := &d.events[i]
-			events.add(number, int64(e.Position), micros(e.At), e.Type, string(e.Run), string(e.Turn), string(e.Cause), blob(e.Data))
+			events.add(number, int64(e.Position), micros(e.At), e.Type, string(e.Run), string(e.Turn), string(e.Cause), blob(e.Data), e.Node)
 		}
 		if d.release {
 			released = append(released, number)
 		}
 		for i := range d.held {
 			if e := &d.held[i]; e.fresh {
-				held.add(number, int64(e.Hold), e.arrival, micros(e.At), e.Type, string(e.Run), string(e.Turn), string(e.Cause), blob(e.Data))
+				held.add(number, int64(e.Hold), e.arrival, micros(e.At), e.Type, string(e.Run), string(e.Turn), string(e.Cause), blob(e.Data), e.Node, int64(e.CauseBack))
 			}
 		}
 		if d.changed {
@@ -242,8 +244,14 @@ func (p *journalPage) queueInterrupts(b *pgx.Batch) {
 	}
 	raised.queue(b)
 	for _, w := range p.withdrawn {
-		b.Queue("UPDATE interrupts SET decision = $2, decided = $3 WHERE id = $1 AND decision = ''",
+		b.Queue("UPDATE interrupts SET decision = $2, decided = $3, policy = NULL, resume = NULL WHERE id = $1 AND decision = ''",
 			storable(string(w.id)), string(agentbus.DecisionWithdrawn), micros(w.at))
+	}
+	for i := range p.answered {
+		t := &p.answered[i]
+		b.Queue(`UPDATE interrupts SET policy = NULL, resume = NULL, resolution = NULL
+			WHERE run = $1 AND execution = $2 AND turn = $3 AND decision = 'granted' AND coalesce(policy, resume, resolution) IS NOT NULL`,
+			storable(string(t.Run)), storable(string(t.Execution)), storable(string(t.ID)))
 	}
 }
 

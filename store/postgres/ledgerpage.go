@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -61,6 +62,7 @@ type ledgerPage struct {
 	wantsCalls    map[numbered]bool
 	wantsAccounts map[string]bool
 	wantsRuns     map[agentbus.RunID]bool
+	wantsTasks    map[remote]bool
 	fresh         int // ids that may be needed
 
 	payers   map[agentbus.Payer]*link
@@ -69,6 +71,8 @@ type ledgerPage struct {
 	accounts map[string]*account
 	minted   map[beside]int // the next free index
 	ids      []int64
+	tasks    map[remote]agentbus.Payer
+	seen     []agentbus.RemoteTask
 	entries  []agentbus.Entry
 	sums     []link // of the entries
 	opened   map[agentbus.RunID]*call
@@ -88,6 +92,7 @@ func newLedgerPage(places *places) *ledgerPage {
 		wantsKeys: map[keyed]bool{}, wantsCalls: map[numbered]bool{}, wantsAccounts: map[string]bool{}, wantsRuns: map[agentbus.RunID]bool{},
 		payers: map[agentbus.Payer]*link{}, byKey: map[keyed]*call{}, byID: map[int64]*call{}, accounts: map[string]*account{},
 		minted: map[beside]int{}, opened: map[agentbus.RunID]*call{},
+		wantsTasks: map[remote]bool{}, tasks: map[remote]agentbus.Payer{},
 	}
 }
 
@@ -194,6 +199,7 @@ func (p *ledgerPage) read(c *conn) error {
 		l.ask(func(r *row) { p.ids = append(p.ids, r.int64()) }, "SELECT nextval('call_ids') FROM generate_series(1, $1)", p.fresh)
 	}
 	p.readMinted(&l)
+	p.readTasks(&l)
 	if len(p.wantsRuns) > 0 {
 		l.ask(func(r *row) { delete(p.wantsRuns, agentbus.RunID(r.text())) }, "SELECT run FROM opened_runs WHERE run = ANY($1)", texts(p.wantsRuns))
 	}
@@ -305,6 +311,12 @@ func (p *ledgerPage) write(c *conn) error {
 	p.queueBooks(&b)
 	for _, r := range []*rows{calls, frames, replies, holds} {
 		r.queue(&b)
+	}
+	slices.SortFunc(p.seen, func(a, b agentbus.RemoteTask) int {
+		return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.ID, b.ID))
+	})
+	for i := range p.seen {
+		b.Queue(seesTask, seenTask(&p.seen[i])...)
 	}
 	p.queueRuns(&b)
 	return c.send(&b)

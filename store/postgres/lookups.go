@@ -68,7 +68,8 @@ func (s *Store) StopRun(ctx context.Context, run agentbus.RunID, by string, at t
 			_, err = c.exec("DELETE FROM sealed_credentials WHERE execution IN (SELECT id FROM executions WHERE run = $1)", string(run))
 		}
 		if err == nil {
-			_, err = c.exec("UPDATE interrupts SET decision = 'withdrawn', decided_by = $2, decided = $3 WHERE run = $1 AND decision = ''", string(run), by, micros(at))
+			_, err = c.exec(`UPDATE interrupts SET policy = NULL, resume = NULL, resolution = NULL, decided_by = CASE decision WHEN '' THEN $2 ELSE decided_by END,
+				decided = CASE decision WHEN '' THEN $3 ELSE decided END, decision = CASE decision WHEN '' THEN 'withdrawn' ELSE decision END WHERE run = $1`, string(run), by, micros(at))
 		}
 		return struct{}{}, err
 	})

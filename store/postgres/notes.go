@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/agentbus/agentbus"
@@ -120,7 +122,8 @@ func (p *notePage) task() *task[*ledgerPage] {
 			l.wantCall(k.payer, k.id)
 		}
 	}, run: func(l *ledgerPage) error {
-		for _, r := range p.refusals {
+		inOrder := slices.SortedFunc(maps.Values(p.refusals), func(a, b *refusalNote) int { return a.record.Began.Compare(b.record.Began) })
+		for _, r := range inOrder { // as they came
 			l.refuse(r)
 		}
 		for k, n := range p.replays {

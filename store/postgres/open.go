@@ -49,9 +49,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // open connects, migrates, and makes the committers.
 func (s *Store) open(ctx context.Context, cfg Config) error {
-	config, err := pgxpool.ParseConfig(cfg.URL.Reveal()) //nolint:forbidigo // the connection is made with it; errors of it leave the password out
+	config, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
-		return fmt.Errorf("the URL of the store cannot be read: %w", err)
+		return fmt.Errorf("the URL of the store cannot be read: %w", err) // pgx leaves a password out
+	}
+	if !cfg.Password.IsZero() {
+		config.ConnConfig.Password = cfg.Password.Reveal() //nolint:forbidigo // the server is shown it
 	}
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = 10 * time.Second

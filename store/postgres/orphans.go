@@ -29,7 +29,7 @@ const (
 // yet, those whose lease has expired, and those whose owner is not alive (R19),
 // at most limit of them and none that skip names. A run that serves a call of
 // somebody else, nested ones among them, is none: who calls it calls again. A
-// stopped run is none. What it costs grows with the orphans and with how many
+// stopped run is none. Halt is why it stopped last, if it did. What it costs grows with the orphans and with how many
 // processes drive runs, not with the runs that are driven. alive and skip must
 // not use the store.
 func (s *Store) Orphans(ctx context.Context, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error) {
@@ -48,7 +48,7 @@ func (s *Store) Orphans(ctx context.Context, limit int, alive func(owner string)
 			break
 		}
 		err := s.each(ctx, what, func(r *row) bool {
-			if e := readPresent(r); !skip(e.ID) {
+			if e := readExecution(r); !skip(e.ID) {
 				found = append(found, e)
 			}
 			return len(found) < limit

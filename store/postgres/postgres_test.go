@@ -9,13 +9,15 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/pgtest"
 	"github.com/agentbus/agentbus/store/postgres"
 	"github.com/agentbus/agentbus/store/storetest"
 )
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv(childURL); url != "" {
+		os.Exit(beChild(url))
+	}
 	code := pgtest.Main(m)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
@@ -27,7 +29,7 @@ func TestMain(m *testing.M) {
 // opened opens the store in the database at url.
 func opened(tb testing.TB, url string) *postgres.Store {
 	tb.Helper()
-	s, err := postgres.Open(context.Background(), postgres.Config{URL: agentbus.NewCredential(url)})
+	s, err := postgres.Open(context.Background(), postgres.Config{URL: url})
 	if err != nil {
 		tb.Fatal(err)
 	}

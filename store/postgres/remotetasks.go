@@ -30,14 +30,60 @@ func (s *Store) RemoteContext(ctx context.Context, agent string, payer agentbus.
 // another payer's stays as it is, until it is forgotten.
 func (s *Store) SeeRemoteTask(ctx context.Context, t agentbus.RemoteTask) error {
 	_, err := write(ctx, s, "remember a task", func(c *conn) (struct{}, error) {
-		_, err := c.exec(`INSERT INTO remote_tasks (`+remoteTaskColumns+`) VALUES ($1, $2, $3, $4, $5, $6)
-			ON CONFLICT (agent, id) DO UPDATE SET upstream = $3, payer = $4, seen = greatest(remote_tasks.seen, $6),
-				context = CASE WHEN $5 = '' THEN remote_tasks.context ELSE $5 END
-			WHERE remote_tasks.payer = $4 OR remote_tasks.seen <= $7`,
-			t.Agent, t.ID, t.Upstream, string(t.Payer), t.Context, micros(t.Seen), micros(forgotten()))
+		_, err := c.exec(seesTask, seenTask(&t)...)
 		return struct{}{}, err
 	})
 	return err
+}
+
+const seesTask = `INSERT INTO remote_tasks (` + remoteTaskColumns + `) VALUES ($1, $2, $3, $4, $5, $6)
+	ON CONFLICT (agent, id) DO UPDATE SET upstream = $3, payer = $4, seen = greatest(remote_tasks.seen, $6),
+		context = CASE WHEN $5 = '' THEN remote_tasks.context ELSE $5 END
+	WHERE remote_tasks.payer = $4 OR remote_tasks.seen <= $7`
+
+func seenTask(t *agentbus.RemoteTask) []any {
+	return []any{storable(t.Agent), storable(t.ID), storable(t.Upstream), storable(string(t.Payer)), storable(t.Context), micros(t.Seen), micros(forgotten())}
+}
+
+// errTheirs answers the settlement of an answer that tells of another's task.
+var errTheirs = refusal(agentbus.CodeRunNotFound, "the answer tells of a task of another payer; void the call, and tell nothing of it")
+
+// A remote names a task of an agent.
+type remote struct{ agent, id string }
+
+// wantTasks asks whose the tasks of an answer are.
+func (p *ledgerPage) wantTasks(tasks []agentbus.RemoteTask) {
+	for i := range tasks {
+		p.wantsTasks[remote{tasks[i].Agent, tasks[i].ID}] = true
+	}
+}
+
+// readTasks reads whose tasks are; those that are not remembered are nobody's.
+func (p *ledgerPage) readTasks(l *load) {
+	var agents, ids []string
+	for k := range p.wantsTasks {
+		agents, ids = append(agents, storable(k.agent)), append(ids, storable(k.id))
+	}
+	if len(ids) > 0 {
+		l.ask(func(r *row) { p.tasks[remote{r.text(), r.text()}] = agentbus.Payer(r.text()) },
+			"SELECT t.agent, t.id, t.payer FROM remote_tasks t JOIN unnest($1::text[], $2::text[]) w (agent, id) ON t.agent = w.agent AND t.id = w.id WHERE t.seen > $3",
+			agents, ids, micros(forgotten()))
+	}
+}
+
+// see notes that the tasks of an answer were seen. It fails when one of them is
+// another payer's.
+func (p *ledgerPage) see(tasks []agentbus.RemoteTask) error {
+	for i := range tasks {
+		if whose, known := p.tasks[remote{tasks[i].Agent, tasks[i].ID}]; known && whose != tasks[i].Payer {
+			return errTheirs
+		}
+	}
+	for i := range tasks {
+		p.tasks[remote{tasks[i].Agent, tasks[i].ID}] = tasks[i].Payer
+	}
+	p.seen = append(p.seen, tasks...)
+	return nil
 }
 
 // ForgetRemoteTasks removes tasks that were not seen since before, at most limit

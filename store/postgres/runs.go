@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -20,7 +19,8 @@ import (
 //     not its epoch: CodeRunConflict, and the execution as stored.
 //
 // A claim without an Owner leaves the execution running under nobody's lease,
-// for whoever claims it next: see [Store.Orphans].
+// for whoever claims it next: see [Store.Orphans]. Turns are not counted: a driver
+// reads them itself, and a claim costs the same however many there are.
 //
 // The first turn of a new execution that serves a turn comes after the turns of
 // those that served it before (P17). Leases go by the database server's clock.
@@ -47,11 +47,6 @@ func (s *Store) Open(ctx context.Context, e agentbus.Execution, claim agentbus.C
 		return agentbus.Execution{}, err
 	}
 	s.bells.ring()
-	if got.Lease.Epoch > 1 { // one just made has no turns to count
-		if err := s.countTurns(ctx, what, &got.Execution); err != nil {
-			return got.Execution, errors.Join(got.refused, err)
-		}
-	}
 	return got.Execution, got.refused
 }
 
@@ -200,6 +195,5 @@ func (p *journalPage) halt(l agentbus.Lease, h agentbus.Halt, parks *parking, mo
 	}
 	d.Halt, d.Lease.Owner, d.Lease.Expires = &h, "", time.Time{}
 	d.changed, d.unseal = true, h.Kind.Final()
-	d.append(events)
-	return nil
+	return d.append(events)
 }

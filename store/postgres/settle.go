@@ -27,7 +27,7 @@ func (s *Store) payerOf(ctx context.Context, what string, id int64) (agentbus.Pa
 
 // attempt hands a write of the executing attempt of a call to its committer. f
 // changes the call on the page.
-func (s *Store) attempt(ctx context.Context, what string, id int64, number int, hold agentbus.Hold, f func(*ledgerPage, *call) error) error {
+func (s *Store) attempt(ctx context.Context, what string, id int64, number int, hold agentbus.Hold, tasks []agentbus.RemoteTask, f func(*ledgerPage, *call) error) error {
 	payer, err := s.payerOf(ctx, what, id)
 	if err != nil {
 		return err
@@ -35,6 +35,7 @@ func (s *Store) attempt(ctx context.Context, what string, id int64, number int, 
 	return of(s.ledger, string(payer)).do(ctx, s, what, func(p *ledgerPage) {
 		p.wantCall(payer, id)
 		p.wantHold(hold)
+		p.wantTasks(tasks)
 	}, func(p *ledgerPage) error {
 		k := p.byID[id]
 		if k == nil || k.State != agentbus.CallExecuting || k.Attempts != number {
@@ -48,7 +49,7 @@ func (s *Store) attempt(ctx context.Context, what string, id int64, number int, 
 // (G21). CodeLeaseLost: the call is not executing under that attempt.
 func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte) error {
 	frames = bytes.Clone(frames) // the committer may read them still when ctx has ended
-	return s.attempt(ctx, "store a part of a stream", id, attempt, agentbus.Hold{}, func(_ *ledgerPage, k *call) error {
+	return s.attempt(ctx, "store a part of a stream", id, attempt, agentbus.Hold{}, nil, func(_ *ledgerPage, k *call) error {
 		k.addFrame(frames)
 		return nil
 	})
@@ -58,6 +59,7 @@ func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte
 // its charge (G28). A settled call never changes, so one key has at most one
 // charge (I1). What the call held of its budgets is released, and its cost
 // spent (G27). CodeLeaseLost: the call is not executing under that attempt.
+// CodeRunNotFound: one of st.Tasks is another payer's (A12).
 func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
 	const what = "settle a call"
 	head, err := jsonText(st.Reply.Header)
@@ -69,7 +71,10 @@ func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
 	if !st.Drop {
 		pieces, reply.body, reply.packed = cut(bytes.Clone(st.Reply.Body))
 	}
-	return s.attempt(ctx, what, st.ID, st.Attempt, st.Hold, func(p *ledgerPage, k *call) error {
+	return s.attempt(ctx, what, st.ID, st.Attempt, st.Hold, st.Tasks, func(p *ledgerPage, k *call) error {
+		if err := p.see(st.Tasks); err != nil {
+			return err
+		}
 		k.State, k.Status, k.Usage, k.Cost = agentbus.CallSettled, st.Reply.Status, st.Usage, st.Cost
 		k.Unbilled += st.Unbilled
 		if len(st.Notes) > 0 {
@@ -109,7 +114,7 @@ func cut(body []byte) (pieces [][]byte, rest []byte, packed bool) {
 // held is released, and the key is free again (G20, G27). CodeLeaseLost: the
 // call is not executing under that attempt.
 func (s *Store) Void(ctx context.Context, v agentbus.Voiding) error {
-	return s.attempt(ctx, "void a call", v.ID, v.Attempt, v.Hold, func(p *ledgerPage, k *call) error {
+	return s.attempt(ctx, "void a call", v.ID, v.Attempt, v.Hold, nil, func(p *ledgerPage, k *call) error {
 		k.State, k.Status, k.Code, k.Message, k.Usage = agentbus.CallVoided, v.Status, v.Code, v.Message, v.Usage
 		k.Unbilled += v.Unbilled
 		k.Ended, k.changed = stored(v.Ended), true

@@ -25,9 +25,12 @@ import (
 
 // Config says where the store is.
 type Config struct {
-	// URL of the database, as libpq reads it: postgres://user:password@host/name.
-	// It is a credential because of the password in it.
-	URL agentbus.Credential
+	// URL of the database, as libpq reads it, without the password:
+	// postgres://user@host/name?sslmode=verify-full.
+	URL string
+	// Password of its user; none: what the server asks for comes by PGPASSWORD or
+	// a password file, or it asks for nothing.
+	Password agentbus.Credential
 	// Logger hears of failed commits and migrations; nil: nobody does.
 	Logger *slog.Logger
 	// Committed is told how long each transaction took, to its COMMIT or its
@@ -59,6 +62,7 @@ type Store struct {
 	ledger  []*committer[*ledgerPage]  // by payer
 	journal []*committer[*journalPage] // by execution
 	places  places
+	owners  owners
 	bells   bells
 
 	mostInterrupts int64 // Config.MostInterrupts

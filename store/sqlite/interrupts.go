@@ -239,12 +239,14 @@ func (s *Store) Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus
 			Explain: &agentbus.Explain{Rule: "R22", Next: "see agentbus inbox"},
 		}
 	}
-	by := ""
-	if i.Resolution.By != "" {
-		by = " by " + i.Resolution.By
+	how := "was " + string(i.Resolution.Decision)
+	if i.Resolution.Decision == agentbus.DecisionExpired {
+		how = "expired"
+	} else if i.Resolution.By != "" {
+		how += " by " + i.Resolution.By
 	}
 	return i, &agentbus.Error{
-		Code: agentbus.CodeRunConflict, Message: "this interrupt is decided already: it was " + string(i.Resolution.Decision) + by + " at " + i.Resolution.At.UTC().Format(time.RFC3339),
+		Code: agentbus.CodeRunConflict, Message: "this interrupt is decided already: it " + how + " at " + i.Resolution.At.UTC().Format(time.RFC3339),
 		Explain: &agentbus.Explain{Rule: "R22", Observed: string(i.Resolution.Decision), Next: "nothing: an interrupt is decided once"},
 	}
 }

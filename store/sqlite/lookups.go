@@ -14,13 +14,12 @@ import (
 func (s *Store) Lookup(ctx context.Context, key, digest agentbus.Digest) (got agentbus.Reserved, found bool, err error) {
 	const what = "look up a call"
 	// Most keys that are looked up are new: they are refused for want of room or
-	// money. To ask for one column costs a fraction of asking for all of them,
-	// and a look that can be broken off two goroutines.
-	ctx = context.WithoutCancel(ctx)
-	known, _, err := only(ctx, s, what, (*row).bool, "SELECT 1 FROM calls WHERE key = ?1", key[:])
+	// money.
+	known, err := s.asker.knows(key)
 	if err != nil || !known {
-		return agentbus.Reserved{}, false, err
+		return agentbus.Reserved{}, false, unavailable(what, err)
 	}
+	ctx = context.WithoutCancel(ctx) // a look that can be broken off costs a goroutine
 	got, found, err = only(ctx, s, what, func(r *row) agentbus.Reserved {
 		call := readCall(r)
 		return agentbus.Reserved{Outcome: outcomeOf(&call, r.bool(), digest), Call: call}

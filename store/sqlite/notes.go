@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/agentbus/agentbus"
@@ -110,7 +112,8 @@ func (n *notes) putBack(p *page) {
 
 // write is the task of a page.
 func (p *page) write(c *conn) error {
-	for _, r := range p.refusals {
+	inOrder := slices.SortedFunc(maps.Values(p.refusals), func(a, b *refusalNote) int { return a.record.Began.Compare(b.record.Began) })
+	for _, r := range inOrder { // as they came, in the order of ids and of the indexes by time
 		if err := insertRefusal(c, r); err != nil {
 			return err
 		}

@@ -50,6 +50,9 @@ func (s *Store) open(ctx context.Context, path string, wall func() time.Time) er
 	if err := patiently(ctx, func() error { return s.prepare(ctx, path, dsn, wall) }); err != nil {
 		return unusable(path, err)
 	}
+	if s.asker, err = openAsker(ctx, dsn); err != nil {
+		return unusable(path, err)
+	}
 	s.readers, err = openReaders(dsn)
 	return err
 }

@@ -57,6 +57,7 @@ type Store struct {
 	mostInterrupts int64
 	scratch        string // directory to remove after Close; "" for a named store
 
+	asker   *asker
 	writer  *conn // the committer's own
 	queue   chan *task
 	notes   *notes
@@ -152,6 +153,9 @@ func (s *Store) release() error {
 	var errs []error
 	if s.readers != nil {
 		errs = append(errs, s.readers.Close())
+	}
+	if s.asker != nil {
+		errs = append(errs, s.asker.close())
 	}
 	if s.writer != nil {
 		errs = append(errs, s.writer.close())

@@ -11,6 +11,7 @@ import (
 
 var refusals = map[string]func(*place){
 	"ARepeatedRefusalIsOneRecord":       aRepeatedRefusalIsOneRecord,
+	"RefusalsAreStoredAsTheyCame":       refusalsAreStoredAsTheyCame,
 	"RepeatsAreCountedByManyAtOnce":     repeatsAreCountedByManyAtOnce,
 	"ARefusalDoesNotTakeTheKeyOfACall":  aRefusalDoesNotTakeTheKeyOfACall,
 	"WhatWasRecordedBeforeCloseIsKept":  whatWasRecordedBeforeCloseIsKept,
@@ -39,6 +40,22 @@ func aRepeatedRefusalIsOneRecord(p *place) { // P12
 	}
 	want.Repeats, want.Ended = 5, c.Ended
 	same(t, "repeated", oneCall(t, p), want)
+}
+
+func refusalsAreStoredAsTheyCame(p *place) { // the order of ids is that of Calls
+	t := p.t
+	const n = 20
+	for i := range n {
+		key, c := refusedCall(i)
+		c.Began = began.Add(time.Duration(i) * time.Millisecond)
+		ok(t, "record", p.Record(t.Context(), key, c))
+	}
+	calls, err := p.Calls(t.Context(), "run_a")
+	ok(t, "calls", err)
+	same(t, "calls", len(calls), n)
+	for i, c := range calls {
+		same(t, "turn", c.TurnKey.ID, agentbus.RunID("run_a").Turn(i, "critic"))
+	}
 }
 
 func repeatsAreCountedByManyAtOnce(p *place) { // P12

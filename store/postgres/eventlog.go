@@ -1,0 +1,95 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// AppendEvents adds events to an execution outside of its turns, in one
+// transaction, and returns how many the execution has then (E9). CodeLeaseLost:
+// the lease was given back or has moved on (R17), or the execution is over:
+// nothing comes behind its last event (E10).
+func (s *Store) AppendEvents(ctx context.Context, l agentbus.Lease, events ...agentbus.Event) (agentbus.Position, error) {
+	events = slices.Clone(events) // the committer may read them still when ctx has ended
+	var next agentbus.Position
+	err := of(s.journal, string(l.Execution)).do(ctx, s, "append events", func(p *journalPage) { p.want(l.Execution) }, func(p *journalPage) error {
+		return p.all(func() error {
+			d, err := p.take(l.Execution, l.Epoch)
+			if err != nil {
+				return err
+			}
+			if d.Lease.Owner != l.Owner || d.State != agentbus.RunRunning {
+				return errLeaseLost
+			}
+			if err := d.append(events); err != nil {
+				return err
+			}
+			next = agentbus.Position(d.next)
+			return nil
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	return next, nil
+}
+
+// Appended returns how many events an execution has: the position of the next.
+func (s *Store) Appended(ctx context.Context, id agentbus.ExecutionID) (agentbus.Position, error) {
+	n, _, err := only(ctx, s, "count the events of an execution", (*row).int64,
+		"SELECT coalesce(max(position) + 1, 0) FROM events WHERE number = (SELECT number FROM executions WHERE id = $1)", string(id))
+	return agentbus.Position(n), err
+}
+
+// ClaimRunKey stores k, unless its payer used the key before and that has not
+// expired at a time. It returns what is stored, and whether that is k: of
+// several that claim a key at once one does (E6).
+func (s *Store) ClaimRunKey(ctx context.Context, k agentbus.RunKey, at time.Time) (stored agentbus.RunKey, claimed bool, err error) {
+	type claim struct {
+		agentbus.RunKey
+
+		fresh bool
+	}
+	got, err := write(ctx, s, "claim the key of a run", func(c *conn) (claim, error) {
+		if _, _, err := c.first("SELECT pg_advisory_xact_lock(hashtextextended($1, 3))", string(k.Payer)+"\n"+k.Key); err != nil {
+			return claim{}, err
+		}
+		r, found, err := c.first("SELECT digest, run, expires FROM run_keys WHERE payer = $1 AND key = $2 AND expires > $3",
+			string(k.Payer), k.Key, at.UnixMicro())
+		if err != nil {
+			return claim{}, err
+		}
+		if found {
+			return claim{RunKey: agentbus.RunKey{Payer: k.Payer, Key: k.Key, Digest: r.digest(), Run: agentbus.ExecutionID(r.text()), Expires: r.time()}}, nil
+		}
+		_, err = c.exec(`INSERT INTO run_keys (payer, key, digest, run, expires) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (payer, key) DO UPDATE SET digest = excluded.digest, run = excluded.run, expires = excluded.expires`,
+			string(k.Payer), k.Key, k.Digest[:], string(k.Run), k.Expires.UnixMicro())
+		if err == nil {
+			_, err = c.exec(`DELETE FROM run_keys WHERE (payer, key) IN
+				(SELECT payer, key FROM run_keys WHERE expires <= $1 LIMIT 64 FOR UPDATE SKIP LOCKED)`, at.UnixMicro())
+		}
+		return claim{RunKey: k, fresh: true}, err
+	})
+	return got.RunKey, got.fresh, err
+}
+
+// PayersRuns returns the top-level executions that a payer pays for, newest
+// first, at most q.Limit of them; turns are not counted.
+func (s *Store) PayersRuns(ctx context.Context, q agentbus.RunQuery) ([]agentbus.Execution, error) {
+	return list(ctx, s, "list the runs of a payer", readPresent, "SELECT "+executionColumns+` FROM executions
+		WHERE id = run AND payer = $1 AND ($2 = '' OR conversation = $2)
+			AND ($3 = '' OR (began, id) < (SELECT f.began, f.id FROM executions f WHERE f.id = $3 AND f.payer = $1))
+		ORDER BY began DESC, id DESC LIMIT $4`, string(q.Payer), q.Workflow, string(q.Before), int64(q.Limit))
+}
+
+// Watch returns a channel that is closed when events of an execution may have
+// been appended since, by any process: at once after those of this one, and
+// otherwise soon. Look then, and watch again. Call release when it is not waited
+// for any more.
+func (s *Store) Watch(agentbus.ExecutionID) (rung <-chan struct{}, release func()) {
+	return s.Changed(), func() {}
+}
