@@ -65,7 +65,7 @@ func (h *Host) resolve(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 		}
 		return notFound("interrupt_not_found", "node %.100q waits for nothing", node)
 	}
-	asked := f.question(open.Key)
+	asked := f.questions[open.Key]
 	if err := fitting(asked, value); err != nil {
 		return err
 	}
@@ -94,19 +94,6 @@ func (f *Fold) waiting(node, key string) (agentbus.NodeSuspended, bool) {
 		}
 	}
 	return agentbus.NodeSuspended{}, false
-}
-
-// question returns what an interrupt of the active node asks.
-func (f *Fold) question(key string) (p agentbus.InterruptPayload) {
-	for i := range f.log {
-		if f.log[i].Type != agentbus.EventWaitRequested {
-			continue
-		}
-		if q, ok := payload[agentbus.InterruptPayload](&f.log[i]); ok && q.Key == key {
-			p = q
-		}
-	}
-	return p
 }
 
 // decisionOf is an answer in the words of the store.
@@ -213,7 +200,7 @@ func (h *Host) readToken(w http.ResponseWriter, r *http.Request, p agentbus.Prin
 		return err
 	}
 	return answer(w, http.StatusOK, map[string]any{
-		"runId": e.ID, "nodeId": node, "interruptId": key, "interrupt": f.question(key), "token": h.token(e.ID, key, i.Expires), "expiresAt": i.Expires.UTC(),
+		"runId": e.ID, "nodeId": node, "interruptId": key, "interrupt": f.questions[key], "token": h.token(e.ID, key, i.Expires), "expiresAt": i.Expires.UTC(),
 	})
 }
 

@@ -199,7 +199,7 @@ func (sp *spec) again(st *Start, key func(string) agentbus.Credential) {
 func (s *wiring) conversation(sp spec) (conversation.Conversation, error) {
 	c, err := s.defined(sp)
 	if err == nil && sp.From != nil {
-		c = conversation.Fork(c, conversation.Source{Execution: sp.From.Execution, Turns: sp.From.Turns, Journal: s.store})
+		c = conversation.Fork(c, conversation.Source{Execution: sp.From.Execution, Turns: sp.From.Turns, Origin: sp.From.Origin, Journal: s.store})
 	}
 	return c, err
 }

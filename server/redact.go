@@ -2,21 +2,11 @@ package server
 
 import (
 	"github.com/agentbus/agentbus"
-	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/eventlog"
 )
 
-// A redaction takes secrets out of what drivers store (E28).
-type redaction struct{ *eventlog.Redactor }
-
-// Splitter is for a text that comes in pieces.
-func (r redaction) Splitter() (write func(string) string, rest func() string) {
-	s := r.Split()
-	return s.Write, s.Close
-}
-
 // configuredSecrets returns the credentials of the configuration, by where they
-// stand in it.
+// stand in it (E28).
 func (s *wiring) configuredSecrets() (all []eventlog.Secret) {
 	add := func(id string, c agentbus.Credential) {
 		if !c.IsZero() {
@@ -36,12 +26,13 @@ func (s *wiring) configuredSecrets() (all []eventlog.Secret) {
 		add("keys."+k.Principal.ID, k.Secret)
 	}
 	add("sealing", s.cfg.Sealing.Key)
+	add("admin.token", s.cfg.Admin.Token)
 	return all
 }
 
 // redacting returns what takes them out of a run, and the credentials that came
 // with it.
-func (s *wiring) redacting(peers []Peer, forwarded ...agentbus.Credential) conversation.Redactor {
+func (s *wiring) redacting(peers []Peer, forwarded ...agentbus.Credential) *eventlog.Redactor {
 	var more []eventlog.Secret
 	for i := range peers {
 		if !peers[i].Key.IsZero() {
@@ -56,5 +47,5 @@ func (s *wiring) redacting(peers []Peer, forwarded ...agentbus.Credential) conve
 	if len(more) == 0 {
 		return s.redacts
 	}
-	return redaction{s.redacts.With(more...)}
+	return s.redacts.With(more...)
 }
