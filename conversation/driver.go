@@ -37,10 +37,11 @@ type driver struct {
 	left      []*intent        // turns in the middle of which the run halts
 
 	// What it is called on the event wire.
-	talk  string              // its conversation
-	seed  string              // as it is told
-	nodes []string            // of the participants
-	refs  []agentbus.AgentRef // of the participants
+	talk    string              // its conversation
+	seed    string              // as it is told
+	started agentbus.RunStarted // how it was asked for
+	nodes   []string            // of the participants
+	refs    []agentbus.AgentRef // of the participants
 
 	yield func(Event, error) bool
 	gone  bool // the reader has stopped reading
@@ -259,7 +260,18 @@ func (d *driver) reply() string {
 // halt stores why the run stopped, and says so.
 func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	h.Turns = len(d.turns)
-	h.Failed = d.conversation.OnHalt == OnHaltFail && !h.Kind.Final() && h.Kind != agentbus.HaltAbort && h.Kind != agentbus.HaltWaiting
+	stopped := h.Error != nil && h.Error.Code == agentbus.CodeRunStopped
+	if stopped && h.Kind == agentbus.HaltParticipantError { // it cut their calls, and is no error of theirs
+		h = *stop(h.Error)
+		h.Turns = len(d.turns)
+	}
+	switch h.Kind {
+	case agentbus.HaltAbort:
+		h.Failed = stopped // nobody may go on with it
+	case agentbus.HaltBudget, agentbus.HaltParticipantError:
+		h.Failed = d.conversation.OnHalt == OnHaltFail
+	case agentbus.HaltWaiting, agentbus.HaltWaitingAuth, agentbus.HaltMaxTurns, agentbus.HaltDone, agentbus.HaltPredicate, agentbus.HaltDeadline:
+	}
 	if d.nodes == nil { // it halts before its journal was read
 		d.named()
 	}

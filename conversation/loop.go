@@ -54,9 +54,15 @@ func stopped(ctx context.Context) (*agentbus.Halt, error) {
 	case agentbus.CodeOf(cause) == agentbus.CodeLeaseLost, errors.Is(cause, ErrLeave):
 		return nil, cause
 	case agentbus.CodeOf(cause) == agentbus.CodeRunStopped:
-		return &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "stopped by its operator", Error: agentbus.AsError(cause)}, nil
+		return stop(agentbus.AsError(cause)), nil
 	}
 	return &agentbus.Halt{Kind: agentbus.HaltAbort}, nil
+}
+
+// stop returns the halt of a run that somebody stopped for good, which its error
+// tells why.
+func stop(why *agentbus.Error) *agentbus.Halt {
+	return &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: strings.TrimPrefix(why.Message, "this run was "), Error: why}
 }
 
 // first begins the first turn of this driver. A turn that the journal has done
@@ -254,6 +260,10 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 	t.Ended = time.Now()
 	if asks(failure) {
 		return nil, d.wait(now, failure), nil
+	}
+	if agentbus.CodeOf(failure) == agentbus.CodeRunStopped { // in its middle
+		d.left = now.pending()
+		return nil, stop(agentbus.AsError(failure)), nil
 	}
 	if failure != nil {
 		return d.fail(ctx, now, failure)

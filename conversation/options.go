@@ -76,7 +76,11 @@ type Options struct {
 	// said to anybody else; nil takes out nothing (E28).
 	Redact Redactor
 
-	// retold is what a drive that is replayed calls its conversation and its seed.
+	// Started is how the run was asked for, as its first event tells; WorkflowID and
+	// Inputs are set by the driver (E5).
+	Started agentbus.RunStarted
+
+	// retold is what a drive that is replayed told first.
 	retold *retold
 	// refused tells, of a drive that is replayed, why a turn called nobody whom it
 	// mentioned before the turn of an index; nil otherwise.
@@ -94,6 +98,7 @@ type enclosing struct {
 	account *account
 	options *Options
 	root    agentbus.ExecutionID // around all
+	within  agentbus.ExecutionID // that the turn is of
 	path    []agentbus.Speaker   // from there to who speaks in turn
 	until   time.Time            // see driver
 }

@@ -164,12 +164,19 @@ func (h *rehearsal) options() Options {
 	return o
 }
 
-// A retold is what a record calls its conversation and its seed: it may go on
-// from another run, and what is secret in a seed is not told.
-type retold struct{ conversation, seed string }
+// A retold is what a record tells first: it may go on from another run, and what
+// is secret in a seed is not told.
+type retold struct {
+	conversation, seed string
+	started            agentbus.RunStarted
+}
 
 func (h *rehearsal) retold() *retold {
+	var r retold
 	for i := range h.record.Events {
+		if e := &h.record.Events[i]; e.Type == agentbus.EventRunStarted {
+			_ = json.Unmarshal(e.Data, &r.started) // what cannot be read is not what the driver will write
+		}
 		var opened struct {
 			ConversationID string `json:"conversationId"`
 			InitialTurn    struct {
@@ -177,7 +184,8 @@ func (h *rehearsal) retold() *retold {
 			} `json:"initialTurn"`
 		}
 		if e := &h.record.Events[i]; e.Type == agentbus.EventConversationOpened && json.Unmarshal(e.Data, &opened) == nil {
-			return &retold{opened.ConversationID, opened.InitialTurn.Content}
+			r.conversation, r.seed = opened.ConversationID, opened.InitialTurn.Content
+			return &r
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func (d *driver) call(ctx context.Context, now *intent, a *account) iter.Seq2[ag
 	}
 	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen, Resolution: now.decided.answer(), Inline: d.relays()}
 	root, path := d.place()
-	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, path: append(path, t.Speaker), until: d.until})
+	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, within: d.execution.ID, path: append(path, t.Speaker), until: d.until})
 	return guard.Call(ctx, p.Backend, call)
 }
 

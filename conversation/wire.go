@@ -11,7 +11,9 @@ import (
 )
 
 const (
-	participantType = "vendor.agentbus.participant" // typeId of every node (E55)
+	// ParticipantType is the typeId of every node (E55).
+	ParticipantType = "vendor.agentbus.participant"
+
 	channelMessages = "messages"
 	maxNode         = 128 // bytes of a nodeId
 	maxAgent        = 256 // of an agentId or its name
@@ -22,19 +24,40 @@ func (d *driver) named() {
 	c := &d.conversation
 	d.nodes, d.refs = make([]string, len(c.Participants)), make([]agentbus.AgentRef, len(c.Participants))
 	for i := range c.Participants {
-		p := &c.Participants[i]
-		slug := p.slug()
-		d.nodes[i] = slug[:min(len(slug), maxNode)]
-		if d.refs[i] = p.Ref; p.Ref.AgentID == "" {
-			d.refs[i].AgentID = "host:" + slug
-			d.refs[i].AgentID = d.refs[i].AgentID[:min(len(d.refs[i].AgentID), maxAgent)]
-		}
-		d.refs[i].Name = cmp.Or(d.refs[i].Name, firstRunes(storableText(string(p.Name)), maxAgent/4))
+		d.nodes[i], d.refs[i] = c.Participants[i].Node()
 	}
-	d.talk, d.seed = agentbus.ConversationID(cmp.Or(c.origin, d.execution.ID), c.Name, 0), d.options.text(storableText(d.execution.Seed))
+	d.talk, d.seed, d.started = agentbus.ConversationID(cmp.Or(c.origin, d.execution.ID), c.Name, 0), d.options.text(storableText(d.execution.Seed)), d.began()
 	if r := d.options.retold; r != nil {
-		d.talk, d.seed = r.conversation, r.seed
+		d.talk, d.seed, d.started = r.conversation, r.seed, r.started
 	}
+}
+
+// Node returns what p is called on the event wire: its nodeId, and who it is there
+// (E20, E55).
+func (p *Participant) Node() (id string, agent agentbus.AgentRef) {
+	id, agent = p.slug(), p.Ref
+	id = id[:min(len(id), maxNode)]
+	if agent.AgentID == "" {
+		agent.AgentID = "host:" + p.slug()
+		agent.AgentID = agent.AgentID[:min(len(agent.AgentID), maxAgent)]
+	}
+	agent.Name = cmp.Or(agent.Name, firstRunes(storableText(string(p.Name)), maxAgent/4))
+	return id, agent
+}
+
+// began is how the run was asked for. One that shares the bus run of who called it
+// tells that, and the run around it where that is known (E56).
+func (d *driver) began() agentbus.RunStarted {
+	s := d.options.Started
+	if string(d.execution.ID) == string(d.execution.Run) {
+		return s
+	}
+	about := map[string]string{"vendor.agentbus.run_id": string(d.execution.Run)}
+	if d.enclosing.serves(&d.options.Lineage) {
+		about["vendor.agentbus.parent_run_id"] = string(d.enclosing.within)
+	}
+	s.Metadata, _ = json.Marshal(about) // strings
+	return s
 }
 
 // of returns an event of a turn.
@@ -85,12 +108,8 @@ func (d *driver) begins(resumed bool) []agentbus.Event {
 		return []agentbus.Event{d.event(agentbus.EventRunResumed, "", data)}
 	}
 	inputs, _ := json.Marshal(map[string]string{"seed": d.seed})
-	started := agentbus.RunStarted{WorkflowID: d.conversation.Name, Inputs: inputs}
-	if string(d.execution.ID) != string(d.execution.Run) { // it shares the bus run of who called it (E56)
-		started.Metadata, _ = json.Marshal(map[string]string{
-			"vendor.agentbus.run_id": string(d.execution.Run), "vendor.agentbus.parent_run_id": string(d.execution.Run),
-		})
-	}
+	started := d.started
+	started.WorkflowID, started.Inputs = d.conversation.Name, inputs
 	return []agentbus.Event{
 		d.event(agentbus.EventRunStarted, "", started),
 		d.event(agentbus.EventConversationOpened, "", agentbus.ConversationOpened{
@@ -108,7 +127,7 @@ func (d *driver) opens(now *intent) (events []agentbus.Event) {
 		events = d.resumes(now, &was)
 	} else {
 		events = append(events, d.of(now, agentbus.EventNodeStarted, agentbus.NodeStarted{
-			NodeID: node, TypeID: participantType, Attempt: max(0, t.Attempts-1), Agent: &d.refs[now.who], TurnIndex: new(d.number(t)),
+			NodeID: node, TypeID: ParticipantType, Attempt: max(0, t.Attempts-1), Agent: &d.refs[now.who], TurnIndex: new(d.number(t)),
 		}))
 	}
 	return append(events, d.of(now, agentbus.EventInvocationStarted, agentbus.InvocationStarted{

@@ -100,7 +100,7 @@ type Fold struct {
 	log         []agentbus.Event                     // of its activation
 	decided     *agentbus.OrchestratorDecided        // last
 	decidedPos  agentbus.Position                    // of that
-	open        map[string]agentbus.NodeSuspended    // interrupts that wait, by key
+	open        map[string]suspended                 // interrupts that wait, by key
 	questions   map[string]agentbus.InterruptPayload // of those, what they ask
 	ever        map[string]bool                      // nodes that ever asked
 	inputs      map[string]json.RawMessage
@@ -112,7 +112,7 @@ func NewFold(id agentbus.ExecutionID, workflow string) *Fold {
 	return &Fold{
 		snap:     Snapshot{RunID: id, WorkflowID: workflow, Status: StatusPending},
 		channels: map[string]*channel{}, began: map[string]int{}, done: map[string]int{}, asked: map[string]int{},
-		open: map[string]agentbus.NodeSuspended{}, questions: map[string]agentbus.InterruptPayload{}, ever: map[string]bool{},
+		open: map[string]suspended{}, questions: map[string]agentbus.InterruptPayload{}, ever: map[string]bool{},
 	}
 }
 
@@ -315,7 +315,7 @@ func (f *Fold) addNode(e *agentbus.Event) {
 			set("cancelled")
 		}
 	case agentbus.EventNodeSuspended:
-		s, _ := payload[agentbus.NodeSuspended](e)
+		s, _ := payload[suspended](e)
 		f.asked[node]++
 		f.open[s.Key], f.ever[node] = s, true
 		f.waitsFor(&s)
@@ -338,7 +338,28 @@ func (f *Fold) waits() {
 	}
 }
 
-func (f *Fold) waitsFor(s *agentbus.NodeSuspended) {
+// A suspended node waits for interrupts: those that a turn of a conversation names,
+// else the one that its key names.
+type suspended struct {
+	agentbus.NodeSuspended
+
+	Bus struct {
+		Ask struct {
+			Interrupts []agentbus.InterruptID `json:"interrupts"`
+		} `json:"ask"`
+	} `json:"agentbus"`
+}
+
+// interrupt returns the id in the store of what a node of a run waits for.
+func (s *suspended) interrupt(run agentbus.ExecutionID) agentbus.InterruptID {
+	if of := s.Bus.Ask.Interrupts; len(of) > 0 {
+		return of[0]
+	}
+	_, n := splitKey(s.Key)
+	return interruptOf(run, s.NodeID, n)
+}
+
+func (f *Fold) waitsFor(s *suspended) {
 	f.snap.Status, f.snap.CurrentNodeID = statusOf(s.Kind), s.NodeID
 }
 

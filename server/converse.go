@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,13 @@ type Start struct {
 	// Authorization, Timeout and Force are looked at.
 	Resume bool
 	Force  bool // resume with another definition or seed (R15)
+	// OnHalt is what an error, or a budget that is used up, does; "": as the
+	// configuration says.
+	OnHalt conversation.OnHalt
+	// Reasoning is how much of what models thought is told; "": a summary (E25).
+	Reasoning string
+	// Started is how the run was asked for, as its first event tells.
+	Started agentbus.RunStarted
 	// From forks another run (R23): the conversation and its seed are that one's,
 	// with the definition of today; Run is the new one's id. nil: a run of its own.
 	From *Fork
@@ -61,6 +69,17 @@ type spec struct {
 	Budget       *agentbus.Micros `json:"budget_micros,omitempty"`
 	Deadline     time.Time        `json:"deadline,omitzero"` // for workers: who resumes by hand sets another
 	From         *source          `json:"from,omitempty"`    // of a fork
+
+	OnHalt    conversation.OnHalt  `json:"on_halt,omitempty"`
+	Reasoning string               `json:"reasoning,omitempty"`
+	Started   *agentbus.RunStarted `json:"started,omitempty"` // how it was asked for over the event wire
+}
+
+// tell sets in o what the events of its run tell beside what happens.
+func (sp *spec) tell(o *conversation.Options) {
+	if o.Reasoning = sp.Reasoning; sp.Started != nil {
+		o.Started = *sp.Started
+	}
 }
 
 // Converse drives a conversation here: its agents are called through this bus's
@@ -131,13 +150,14 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 	if st.Timeout > 0 {
 		o.Deadline = time.Now().Add(st.Timeout)
 	}
-	sp := spec{Conversation: st.Conversation, Peers: st.Peers, MaxTurns: st.MaxTurns, Budget: st.Budget, Deadline: o.Deadline}
+	sp := st.spec(o.Deadline)
 	switch {
 	case st.Resume:
 		sp, err = s.resumed(ctx, st, &o)
 	case st.From != nil:
+		begun := sp
 		sp, o.Seed, err = s.forked(ctx, st.From)
-		sp.Deadline = o.Deadline
+		sp.Deadline, sp.OnHalt, sp.Reasoning, sp.Started = begun.Deadline, begun.OnHalt, begun.Reasoning, begun.Started
 	}
 	if err != nil {
 		return c, o, err
@@ -148,12 +168,24 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 	if o.Spec, err = json.Marshal(sp); err != nil {
 		return c, o, err
 	}
+	sp.tell(&o)
 	o.Redact = s.redacting(sp.Peers, o.Lineage.Auth)
 	if o.Sealed, err = s.seal(agentbus.ExecutionID(o.Run), st.Authorization); err != nil {
 		return c, o, err
 	}
 	c, err = s.conversation(sp)
 	return c, o, err
+}
+
+// spec is how a new run of st is built, whose time is up at deadline.
+func (st *Start) spec(deadline time.Time) spec {
+	sp := spec{
+		Conversation: st.Conversation, Peers: st.Peers, MaxTurns: st.MaxTurns, Budget: st.Budget, Deadline: deadline, OnHalt: st.OnHalt, Reasoning: st.Reasoning,
+	}
+	if st.Started.Transport != "" {
+		sp.Started = &st.Started
+	}
+	return sp
 }
 
 // resumed returns how the conversation of a run was built, and sets in o who
@@ -223,6 +255,7 @@ func (s *wiring) defined(sp spec) (conversation.Conversation, error) {
 	if sp.Budget != nil {
 		c.Budget = sp.Budget
 	}
+	c.OnHalt = cmp.Or(sp.OnHalt, c.OnHalt)
 	return c, err
 }
 

@@ -15,11 +15,13 @@ import (
 func (s *Server) buildHost() (err error) {
 	key := hmac.New(sha256.New, s.store.InstallKey())
 	key.Write([]byte("tokens of interrupts"))
+	s.starts = newStarts(s)
 	s.wop, err = openwop.New(openwop.Config{
 		Store: takeover{s.store, s.alive}, Version: s.cfg.Version, Owner: s.owner, TokenKey: key.Sum(nil), Conformance: s.cfg.Conformance,
 		Identify: func(r *http.Request) (agentbus.Principal, error) { return s.now().gateway.Caller(r) },
 		Redact:   func() *eventlog.Redactor { return s.now().redacts },
 		Lease:    s.cfg.Workers.Lease, InterruptTimeout: s.cfg.Interrupts.Timeout, MaxBody: int64(s.cfg.Limits.MaxBody), Logger: s.log,
+		Conversations: s.starts,
 	})
 	return err
 }

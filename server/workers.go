@@ -206,13 +206,14 @@ func (w *workers) settle(ctx context.Context, run agentbus.RunID, err error) {
 func (s *wiring) orphan(ctx context.Context, e *agentbus.Execution) (c conversation.Conversation, o conversation.Options, err error) {
 	o = s.options(e.Run)
 	o.Payer, o.Spec = e.Payer, e.Spec
-	var sp spec
-	if json.Unmarshal(e.Spec, &sp) != nil || sp.Conversation == "" {
+	sp, ours := specOf(e)
+	if !ours {
 		return c, o, fmt.Errorf("%w: it was not begun by this program", errAlone)
 	}
 	if sp.Peers != nil {
 		return c, o, fmt.Errorf("%w: its agents are not in the configuration; agentbus resume goes on with it", errAlone)
 	}
+	sp.tell(&o)
 	if c, err = s.conversation(sp); err != nil {
 		return c, o, fmt.Errorf("%w: %w", errAlone, err)
 	}
@@ -232,6 +233,12 @@ func (s *wiring) orphan(ctx context.Context, e *agentbus.Execution) (c conversat
 		o.Halt = &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "its time was up before anybody took it up"}
 	}
 	return c, o, nil
+}
+
+// specOf returns how the conversation of a run is built; ours tells whether this
+// program began it.
+func specOf(e *agentbus.Execution) (sp spec, ours bool) {
+	return sp, json.Unmarshal(e.Spec, &sp) == nil && sp.Conversation != ""
 }
 
 // credit gives o the sealed credential of a run that somebody pays for, or the
