@@ -16,8 +16,12 @@ type Splitter struct {
 // without its end.
 const maxHeld = 8 << 10
 
-// Split returns a splitter for one text.
-func (r *Redactor) Split() *Splitter { return &Splitter{r: r} }
+// Splitter returns a [Splitter] for one text, as its two methods: who takes it
+// needs to know no type of this package.
+func (r *Redactor) Splitter() (write func(piece string) string, rest func() string) {
+	s := &Splitter{r: r}
+	return s.Write, s.Close
+}
 
 // Write takes the next piece and returns what is decided, which may be nothing.
 func (s *Splitter) Write(piece string) string {

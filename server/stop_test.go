@@ -94,7 +94,7 @@ func TestStop(t *testing.T) {
 	if n, err := s.Stop(t.Context(), run, "ops"); n != 1 || err != nil {
 		t.Errorf("stopped %d calls, %v", n, err)
 	}
-	if h := <-halted; h.Kind != agentbus.HaltParticipantError || h.Error == nil || h.Error.Code != agentbus.CodeRunStopped {
+	if h := <-halted; h.Kind != agentbus.HaltAbort || !h.Final() || h.Error == nil || h.Error.Code != agentbus.CodeRunStopped {
 		t.Errorf("the driver halted with %+v", h)
 	}
 	if err := s.Close(); err != nil {
