@@ -33,6 +33,9 @@ type BackendConfig struct {
 	MaxHops        int
 	NoLegacyParent bool
 	AskTimeout     time.Duration // see Options
+	// Redact is that of Options, of a call that came with a credential of the
+	// origin's; nil is that of the run around it.
+	Redact func(forwarded agentbus.Credential) Redactor
 }
 
 // Backend makes a conversation answer calls (R7). The messages of the call,
@@ -61,6 +64,9 @@ func (n nested) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 			Spec: n.config.Spec, MaxDepth: n.config.MaxDepth, MaxHops: n.config.MaxHops, NoLegacyParent: n.config.NoLegacyParent,
 			AskTimeout: n.config.AskTimeout,
 		}
+		if n.config.Redact != nil {
+			o.Redact = n.config.Redact(c.Lineage.Auth)
+		}
 		if n.config.Payer != nil {
 			o.Payer = n.config.Payer(ctx)
 		}
@@ -86,7 +92,7 @@ func (n nested) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 					return
 				}
 			}
-			if e.Type == agentbus.EventTurnDone && !e.Branch && !line(e.Turn) {
+			if e.Type == EventTurnDone && !e.Branch && !line(e.Turn) {
 				return
 			}
 			if e.Result == nil {

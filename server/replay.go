@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -157,6 +158,7 @@ type Fork struct {
 type source struct {
 	Execution agentbus.ExecutionID `json:"execution"`
 	Turns     int                  `json:"turns"`
+	Origin    agentbus.ExecutionID `json:"origin,omitempty"` // the first run of the line, if Execution is not it (E45)
 }
 
 // forked returns how the conversation of a fork is built, and its seed.
@@ -182,7 +184,11 @@ func (s *Server) forked(ctx context.Context, f *Fork) (sp spec, seed string, err
 			Explain: &agentbus.Explain{Rule: "R23", Observed: f.Turn, Limit: done, Next: fmt.Sprintf("its first %d turns are done: fork it at 0 to %d", done, done)},
 		}
 	}
-	sp.From = &source{Execution: e.ID, Turns: f.Turn}
+	from := &source{Execution: e.ID, Turns: f.Turn}
+	if sp.From != nil {
+		from.Origin = cmp.Or(sp.From.Origin, sp.From.Execution)
+	}
+	sp.From = from
 	return sp, e.Seed, nil
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -113,7 +114,7 @@ func (s *sibling) serve(t *testing.T) (url string) {
 // organisation starts the bus of one of them, with a store of its own.
 func organisation(t *testing.T, yaml string, keys ...identity.StaticKey) (*server.Server, *httptest.Server) {
 	t.Helper()
-	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+filepath.Join(t.TempDir(), "bus.db")) + yaml
+	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))) + yaml
 	c, _, err := config.Parse("test", []byte(yaml), config.Source{Dev: true, Env: func(name string) (string, bool) { return "org-b-secret", name == "ORG_B" }})
 	if err != nil {
 		t.Fatal(err)

@@ -272,9 +272,9 @@ func (s *show) follow(events iter.Seq2[conversation.Event, error]) (*conversatio
 
 func (s *show) event(e *conversation.Event) {
 	switch e.Type {
-	case agentbus.EventStarted:
+	case conversation.EventStarted:
 		s.printf("%s\n", s.paint.dim("run "+string(e.Run)))
-	case agentbus.EventResumed:
+	case conversation.EventResumed:
 		s.printf("%s\n", s.paint.dim("run "+string(e.Run)+" goes on after "+plural(len(e.Turns), "turn")))
 		for i := range e.Turns {
 			if e.Turns[i].State == agentbus.TurnDone {
@@ -300,23 +300,23 @@ func (s *show) event(e *conversation.Event) {
 		s.said = false
 	case conversation.EventToolCall:
 		s.printf("%s\n", s.paint.dim("tool "+harmless(e.Chunk.ToolCall.Name)))
-	case agentbus.EventTurnDone:
+	case conversation.EventTurnDone:
 		if s.said {
 			s.printf("\n")
 			return
 		}
 		s.turn(e.Turn)
-	case agentbus.EventTurnFailed:
+	case conversation.EventTurnFailed:
 		if s.said {
 			s.printf("\n")
 		}
 		s.printf("%s\n", s.paint.red("["+harmless(string(e.Turn.Speaker))+"] failed"))
-	case agentbus.EventInterruptRequested:
+	case conversation.EventInterruptRequested:
 		if s.said {
 			s.printf("\n")
 		}
 		s.printf("%s\n", s.paint.bold("["+harmless(string(e.Turn.Speaker))+"] asks: "+harmless(e.Turn.Error.Ask.Title)))
-	case agentbus.EventTurnCancelled:
+	case conversation.EventTurnCancelled:
 		s.printf("%s\n", s.paint.dim("["+harmless(string(e.Turn.Speaker))+"] cancelled: it was not needed any more"))
 	}
 }
