@@ -34,6 +34,7 @@ type driver struct {
 	decided   map[int]decided  // by index: of what carried turns ask
 	asking    []*intent        // turns that ask, which go with the halt
 	asked     *agentbus.Error  // the first that the run waits for
+	children  []agentbus.Child // what became of the last step of several
 
 	yield func(Event, error) bool
 	gone  bool // the reader has stopped reading
@@ -219,7 +220,7 @@ func (d *driver) events(more ...agentbus.Event) []agentbus.Event {
 }
 
 func (d *driver) result(h agentbus.Halt) *Result {
-	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Reply: d.reply(), Halt: h, Spent: d.spent, asked: d.asked}
+	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Reply: d.reply(), Children: d.children, Halt: h, Spent: d.spent, asked: d.asked}
 }
 
 // reply is what the conversation answers, from the turns so far.
