@@ -11,6 +11,7 @@ import (
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
+	"github.com/a2aproject/a2a-go/v2/a2asrv/taskstore"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus"
@@ -127,5 +128,46 @@ func TestX25PolicyOfAMessage(t *testing.T) {
 	_, err := collect(t, newBackend(t, a2a.BackendConfig{URL: at}), call("pay"))
 	if agentbus.CodeOf(err) != agentbus.CodeForbidden || !strings.Contains(err.Error(), "fine") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A27: what our client sends, and what the face answers, are JSON-shaped values: the
+// SDK's own store of tasks takes them, which fails for any other type.
+func TestA27SDKStoreTakesOurValues(t *testing.T) {
+	t.Parallel()
+	peerAt := peer(t, func(_ context.Context, x *a2asrv.ExecutorContext, emit func(sdk.Event) bool) {
+		if x.StoredTask == nil {
+			m := sdk.NewMessage(sdk.MessageRoleAgent, sdk.NewTextPart("pay"))
+			m.Metadata = map[string]any{"mentionable": map[string]any{"policy": map[string]any{"kind": "payment_required", "message": "pay", "state": "s", "data": map[string]any{"n": 1.5}}}}
+			emit(sdk.NewSubmittedTask(x, x.Message))
+			emit(sdk.NewStatusUpdateEvent(x, sdk.TaskStateInputRequired, m))
+			return
+		}
+		emit(sdk.NewStatusUpdateEvent(x, sdk.TaskStateCompleted, nil))
+	}, sdk.TransportProtocolJSONRPC, true)
+	u := newBus(t, a2a.FaceConfig{}, newBackend(t, a2a.BackendConfig{URL: peerAt, Sessions: &memory{}}), false)
+	c := u.client(t, sdk.TransportProtocolJSONRPC)
+	theirs := taskstore.NewInMemory(&taskstore.InMemoryStoreConfig{Authenticator: func(context.Context) (string, error) { return "ann", nil }})
+	next := say("compare")
+	for _, state := range []sdk.TaskState{sdk.TaskStateInputRequired, sdk.TaskStateCompleted} {
+		answer, err := c.SendMessage(t.Context(), next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		task := answer.(*sdk.Task) //nolint:errcheck,forcetypeassert // it is one
+		if task.Status.State != state {
+			t.Fatalf("got %+v", task.Status)
+		}
+		kept := *task
+		kept.ID += sdk.TaskID(state)
+		if _, err := theirs.Create(t.Context(), &kept); err != nil {
+			t.Error(err)
+		}
+		next = say("here")
+		next.Message.TaskID = task.ID
+		next.Message.Metadata = map[string]any{
+			"mentionable":          map[string]any{"policy_resolution": map[string]any{"in_reply_to_state": "s", "outcome": "granted", "evidence": map[string]any{"list": []any{"x", 1.0}}}},
+			"x402.payment.payload": map[string]any{"x402Version": 1.0},
+		}
 	}
 }

@@ -24,7 +24,7 @@ func desk(t *testing.T, siblings ...*sibling) *three {
 	}
 	fmt.Fprintf(&yaml, "conversations:\n  desk: {plan: fan-out, mentions: true, participants: [%s]}\n", strings.Join(list, ", "))
 	bus := open(t, yaml.String())
-	return &three{bus, nil, served(t, bus), siblings}
+	return &three{b: bus, at: served(t, bus), siblings: siblings}
 }
 
 func served(t *testing.T, s *server.Server) *httptest.Server {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -146,6 +147,7 @@ type three struct {
 	b, c     *server.Server
 	at       *httptest.Server // B
 	siblings []*sibling
+	header   http.Header // of what is sent
 }
 
 func newThree(t *testing.T, siblings ...*sibling) *three {
@@ -166,7 +168,7 @@ func newThree(t *testing.T, siblings ...*sibling) *three {
 	}
 	fmt.Fprintf(&ofB, "conversations:\n  desk: {plan: fan-out, max_turns: %d, participants: [%s]}\n", len(siblings), strings.Join(list, ", "))
 	b, atB := organisation(t, ofB.String(), user, other)
-	return &three{b, c, atB, siblings}
+	return &three{b: b, c: c, at: atB, siblings: siblings}
 }
 
 // send sends a message as the dispatcher does, and returns the answer as it came.
@@ -194,6 +196,7 @@ func (w *three) post(t *testing.T, key, message string) gjson.Result {
 	if err != nil {
 		t.Fatal(err)
 	}
+	maps.Copy(r.Header, w.header)
 	r.Header.Set("Authorization", "Bearer "+key)
 	r.Header.Set("A2A-Version", "1.0")
 	r.Header.Set("Content-Type", "application/json")
