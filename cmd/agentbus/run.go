@@ -33,6 +33,7 @@ type cli struct {
 	Agents  agentsVerbs `cmd:"" help:"List the agents, or check a remote one."`
 	Ledger  ledgerVerbs `cmd:"" help:"Show, export and verify what calls came to."`
 	Keys    keysVerbs   `cmd:"" help:"Manage API keys."`
+	Doctor  doctorVerb  `cmd:"" help:"Look at everything that a bus needs, and tell what to mend: configuration, ports, clock, store and disk, TLS, agents, versions."`
 	Migrate migrateVerb `cmd:"" help:"Bring the tables of the store up to date; fill PostgreSQL with a SQLite store. A bus does the first by itself."`
 	Config  configVerbs `cmd:"" help:"Check, explain or describe the configuration."`
 	Version versionVerb `cmd:"" help:"Tell which agentbus this is."`
