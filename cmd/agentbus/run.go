@@ -34,6 +34,7 @@ type cli struct {
 	Ledger  ledgerVerbs `cmd:"" help:"Show, export and verify what calls came to."`
 	Keys    keysVerbs   `cmd:"" help:"Manage API keys."`
 	Doctor  doctorVerb  `cmd:"" help:"Look at everything that a bus needs, and tell what to mend: configuration, ports, clock, store and disk, TLS, agents, versions."`
+	Bench   benchVerb   `cmd:"" help:"Measure what the bus costs: load on a bus and on the agent itself, in turn; bounded, and on this machine unless told otherwise."`
 	Migrate migrateVerb `cmd:"" help:"Bring the tables of the store up to date; fill PostgreSQL with a SQLite store. A bus does the first by itself."`
 	Config  configVerbs `cmd:"" help:"Check, explain or describe the configuration."`
 	Version versionVerb `cmd:"" help:"Tell which agentbus this is."`
