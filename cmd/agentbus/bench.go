@@ -16,7 +16,7 @@ import (
 
 // benchVerb puts load on a bus and on an agent, and says what the bus costs.
 type benchVerb struct {
-	Agent    string        `arg:"" optional:"" help:"The agent of the bus of --server to call. Without: a bus of this program's own, beside the configured store, and an agent that answers at once."`
+	Agent    string        `arg:"" optional:"" complete:"agent" help:"The agent of the bus of --server to call. Without: a bus of this program's own, beside the configured store, and an agent that answers at once."`
 	Server   string        `placeholder:"URL" help:"The running bus, such as http://127.0.0.1:8080; AGENTBUS_TOKEN is a key of it."`
 	Direct   string        `placeholder:"URL#MODEL" help:"The same agent without the bus, to compare with; its key is in the variable of --key-env."`
 	KeyEnv   string        `name:"key-env" default:"OPENAI_API_KEY" placeholder:"NAME" help:"Variable with the key of --direct."`

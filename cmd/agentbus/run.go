@@ -39,12 +39,15 @@ type cli struct {
 	Config  configVerbs `cmd:"" help:"Check, explain or describe the configuration."`
 	Version versionVerb `cmd:"" help:"Tell which agentbus this is."`
 
+	Completion completionVerb `cmd:"" help:"Print what teaches bash, zsh or fish to complete agentbus."`
+	Complete   completeVerb   `cmd:"" hidden:"" help:"Candidates for the scripts of agentbus completion."`
+
 	Conformance conformanceVerb `cmd:"" help:"Check any endpoint against the bus protocol, from outside."`
 }
 
 // globals are the flags of every verb.
 type globals struct {
-	ConfigFile string `name:"config" placeholder:"FILE" help:"The configuration; else what AGENTBUS_CONFIG names, else ./agentbus.yaml, else defaults."`
+	ConfigFile string `name:"config" complete:"file" placeholder:"FILE" help:"The configuration; else what AGENTBUS_CONFIG names, else ./agentbus.yaml, else defaults."`
 	JSON       bool   `name:"json" help:"Print JSON, errors too."`
 	Dev        bool   `name:"dev" help:"Allow secrets in the configuration file."`
 }
