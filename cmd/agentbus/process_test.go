@@ -207,7 +207,7 @@ func serving(t *testing.T, path string, env map[string]string, args ...string) *
 	return b
 }
 
-var served = regexp.MustCompile(` on (http://\S+)`)
+var served = regexp.MustCompile(` on (https?://\S+)`)
 
 // address finds where a bus serves in what it says.
 func address(line string) string {

@@ -23,6 +23,7 @@ var rooms = []room{
 	{path: "internal/sse", floor: 1, reach: 0},
 	{path: "internal/faults", floor: 1, reach: 0},
 	{path: "internal/guard", floor: 1, reach: 0},
+	{path: "internal/measure", floor: 1, reach: 0},
 	{path: "internal/rawjson", floor: 1, reach: 0},
 
 	{path: "policy", floor: 2, reach: 1},
