@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 )
 
@@ -29,11 +28,4 @@ func bareSyncs(dir string, d time.Duration) (float64, error) {
 		n++
 	}
 	return float64(n) / time.Since(began).Seconds(), nil
-}
-
-// cpuTime returns the CPU time of this process so far.
-func cpuTime() (time.Duration, error) {
-	var u syscall.Rusage
-	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
 }
