@@ -16,6 +16,9 @@ build: ## build bin/agentbus, without cgo
 release: ## make dist/: static binaries for six targets, checksums, what is inside, the formula; one is made twice and compared (VERSION=0.1.0)
 	go run ./deploy/release -version "$(VERSION)" -twice
 
+site: ## make site/ of the documents; a link that leads nowhere fails it
+	go run ./docs/site -out site
+
 test: ## run all tests; those that need a tool this machine lacks are skipped and name it
 	go test ./...
 

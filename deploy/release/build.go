@@ -96,7 +96,7 @@ func (r *release) compare(ctx context.Context, t target) error {
 	case !bytes.Equal(first, again):
 		return fmt.Errorf("%v made twice is not the same: is everything committed?", t)
 	}
-	fmt.Printf("%v made twice, in two places, is the same to the byte\n", t)
+	fmt.Fprintf(os.Stdout, "%v made twice, in two places, is the same to the byte\n", t)
 	return nil
 }
 

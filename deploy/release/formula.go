@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
+	"os"
 	"text/template"
 )
 
@@ -15,7 +16,7 @@ var formulaText string
 func (r *release) writeFormula(files map[target]archived) error {
 	for _, t := range targets {
 		if _, ok := files[t]; !ok && t.os != "windows" {
-			fmt.Printf("no formula: %v was not made\n", t)
+			fmt.Fprintf(os.Stdout, "no formula: %v was not made\n", t)
 			return nil
 		}
 	}
