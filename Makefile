@@ -8,10 +8,16 @@ LINT     := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 VULN     := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: build test lint race bench microbench soak fuzz interop vuln tidy tools help
+.PHONY: build release site test lint race bench microbench soak fuzz interop vuln tidy tools help
 
 build: ## build bin/agentbus, without cgo
 	CGO_ENABLED=0 go build -trimpath -o bin/agentbus ./cmd/agentbus
+
+release: ## make dist/: static binaries for six targets, checksums, what is inside, the formula; one is made twice and compared (VERSION=0.1.0)
+	go run ./deploy/release -version "$(VERSION)" -twice
+
+site: ## make site/ of the documents; a link that leads nowhere fails it
+	go run ./docs/site -out site
 
 test: ## run all tests; those that need a tool this machine lacks are skipped and name it
 	go test ./...
