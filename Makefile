@@ -35,9 +35,10 @@ bench: ## measure the bus next to a bare proxy and this disk, into benchmarks/RE
 microbench: ## run the benchmarks of every package
 	go test -run '^$$' -bench . -benchmem ./...
 
-soak: ## drive 10,000 runs at once in one process; park 100,000, restart, let each go on; prints figures, in minutes on a quiet machine
+soak: ## drive 10,000 runs at once in one process; park 100,000, restart, let each go on; kill replicas for ten minutes; prints figures, in minutes on a quiet machine
 	AGENTBUS_SOAK=10000 go test -run 'TestSoak$$' -v -count 1 ./server
 	AGENTBUS_SOAK=100000 go test -run TestSoakParked -v -count 1 -timeout 60m ./server
+	AGENTBUS_SOAK=10m go test -run TestReplicasUnderFire -v -count 1 -timeout 60m ./cmd/agentbus
 
 fuzz: ## run every fuzz target for FUZZTIME (20s)
 	@set -e; go list -f '{{.Dir}}' ./... | while read -r dir; do \
