@@ -40,8 +40,9 @@ func askOf(t *agentbus.Turn) *agentbus.Ask {
 // What was decided of what a turn asks. The zero value is of one that asks
 // nothing.
 type decided struct {
-	waits    bool                 // nothing was decided
-	own      bool                 // it was asked here, not by somebody below
+	waits    bool // nothing was decided
+	own      bool // it was asked here, not by somebody below
+	kind     agentbus.AskKind
 	resolved []agentbus.Interrupt // that were
 }
 
@@ -58,6 +59,13 @@ func (d *decided) answer() *agentbus.Resolution {
 	return d.resolved[0].Answer()
 }
 
+// ruleRejected marks the error of a decision that was rejected: it ends the run,
+// whatever else an error does (E32).
+const ruleRejected = "E32"
+
+// rejected reports whether e is one.
+func rejected(e *agentbus.Error) bool { return e.Explain != nil && e.Explain.Rule == ruleRejected }
+
 // refused returns why the backend that asked is not called again, or nil, where
 // then is what that does to the run. What somebody below has asked is theirs to
 // fail.
@@ -65,6 +73,12 @@ func (d *decided) refused(then OnHalt) error {
 	r := d.answer()
 	if r == nil || !d.own || r.Decision == agentbus.DecisionGranted {
 		return nil
+	}
+	if d.kind == agentbus.AskLowConfidence {
+		return &agentbus.Error{
+			Code: agentbus.CodeForbidden, Message: "its decision was rejected",
+			Explain: &agentbus.Explain{Rule: ruleRejected, Observed: string(r.Decision), Next: "begin another run to have it decide again"},
+		}
 	}
 	message := "what it asked for was denied"
 	if r.Decision == agentbus.DecisionExpired {
@@ -88,7 +102,7 @@ func (d *driver) decisions(ctx context.Context) error {
 		if ask == nil {
 			continue
 		}
-		of := decided{waits: true, own: slices.Contains(ask.Interrupts, agentbus.InterruptOf(d.execution.ID, t.ID, t.Attempts))}
+		of := decided{waits: true, kind: ask.Kind, own: slices.Contains(ask.Interrupts, agentbus.InterruptOf(d.execution.ID, t.ID, t.Attempts))}
 		for _, id := range ask.Interrupts {
 			i, found, err := d.options.Runs.Interrupt(ctx, id)
 			if err != nil {
