@@ -18,11 +18,11 @@ import (
 type inboxVerb struct {
 	operating
 
-	Of    string `name:"run" placeholder:"RUN" help:"Of this run only."`
+	Of    string `complete:"run" name:"run" placeholder:"RUN" help:"Of this run only."`
 	Payer string `placeholder:"PAYER" help:"Of this payer only."`
 	All   bool   `help:"Decided ones too."`
 	Limit int    `default:"100" help:"At most this many."`
-	After string `placeholder:"ID" help:"Go on behind this one, the last of the page before."`
+	After string `complete:"interrupt" placeholder:"ID" help:"Go on behind this one, the last of the page before."`
 }
 
 // Run prints what waits, oldest first.
@@ -111,7 +111,7 @@ func decisionOf(i *agentbus.Interrupt) string {
 type deciding struct {
 	operating
 
-	ID     string `arg:"" name:"id" help:"The interrupt, as agentbus inbox names it."`
+	ID     string `arg:"" complete:"interrupt" name:"id" help:"The interrupt, as agentbus inbox names it."`
 	Resume bool   `help:"Go on with its run here at once; else a bus that serves over the store does, or agentbus resume."`
 }
 
