@@ -10,10 +10,33 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/server"
+	"github.com/agentbus/agentbus/server/config"
 )
 
 type migrateVerb struct {
+	What string `arg:"" optional:"" enum:"up,status" default:"up" help:"up, or status: how far the tables are; nothing is changed."`
 	From string `placeholder:"sqlite:PATH" help:"Fill the configured PostgreSQL store, which is empty, with all of this one: everything or nothing."`
+}
+
+// status says how far the tables of the store are.
+func (v *migrateVerb) status(ctx context.Context, a *app, c *config.Config) error {
+	if v.From != "" {
+		return &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "status copies nothing", Explain: &agentbus.Explain{Next: "leave out --from, or status"}}
+	}
+	s, err := server.SchemaOf(ctx, c)
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("schema %d: up to date\n", s.Has)
+	switch {
+	case s.Has > s.Newest:
+		text = fmt.Sprintf("schema %d, of a newer agentbus: this one knows %d and does not open it\n", s.Has, s.Newest)
+	case s.Has == 0:
+		text = fmt.Sprintf("no tables yet: agentbus migrate, or a bus that starts, makes those of schema %d\n", s.Newest)
+	case s.Has < s.Newest:
+		text = fmt.Sprintf("schema %d: agentbus migrate, or a bus that starts, brings it to %d\n", s.Has, s.Newest)
+	}
+	return a.answer(s, text)
 }
 
 // Run brings the store up to date, and fills it.
@@ -21,6 +44,9 @@ func (v *migrateVerb) Run(ctx context.Context, a *app) error {
 	c, err := a.load()
 	if err != nil {
 		return err
+	}
+	if v.What == "status" {
+		return v.status(ctx, a, c)
 	}
 	path := ""
 	if v.From != "" {

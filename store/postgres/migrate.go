@@ -34,7 +34,7 @@ func prepare(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	newest := provider.ListSources()[len(provider.ListSources())-1].Version
+	newest := newestOf(provider)
 	switch {
 	case version > newest:
 		return fmt.Errorf("it was written by a newer agentbus (schema %d; this one knows %d); run the newer version, or name another database", version, newest)
@@ -46,6 +46,29 @@ func prepare(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) erro
 	}
 	log.LogAttrs(ctx, slog.LevelInfo, "store is up to date", slog.String("database", config.Database), slog.Int64("schema", newest))
 	return nil
+}
+
+// newestOf returns the newest schema there is.
+func newestOf(p *goose.Provider) int64 { return p.ListSources()[len(p.ListSources())-1].Version }
+
+// Schema returns which schema the database at cfg.URL has, 0 while it has none,
+// and which is the newest that this program knows. It changes nothing, and fails
+// where [Open] would before it does.
+func Schema(ctx context.Context, cfg Config) (has, newest int64, err error) {
+	config, err := cfg.parse()
+	if err != nil {
+		return 0, 0, err
+	}
+	db := stdlib.OpenDB(*config.ConnConfig)
+	defer func() { _ = db.Close() }() // nothing is written
+	if has, err = identify(ctx, db); err != nil {
+		return 0, 0, err
+	}
+	provider, err := newProvider(db)
+	if err != nil {
+		return 0, 0, err
+	}
+	return has, newestOf(provider), nil
 }
 
 func newProvider(db *sql.DB) (*goose.Provider, error) {
