@@ -1,5 +1,6 @@
 // Package admin is the admin API of a bus: runs, live calls, agents, keys,
-// budgets and the ledger, for those who operate it. It has a listener of its
+// budgets and the ledger, for those who operate it, and the console, whose pages
+// show what the API's read models find. It has a listener of its
 // own and denies by default: a route is reachable for the roles that its line
 // in the table names, and for nobody else.
 package admin
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin/console"
 )
 
 // An Identifier authenticates an Authorization value. Identify fails with
@@ -24,10 +26,11 @@ type Identifier interface {
 
 // Runs reads what happened. It is safe for concurrent use.
 type Runs interface {
-	// RunSummaries returns runs at a glance, newest first, at most limit of
-	// them; before, unless "", is the last one of the page before.
-	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
+	// RunSummaries returns runs that f lets pass at a glance, newest first, at most
+	// limit of them; before, unless "", is the last one of the page before.
+	RunSummaries(ctx context.Context, f agentbus.RunFilter, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
 	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
+	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
 	Execution(ctx context.Context, id agentbus.ExecutionID) (e agentbus.Execution, found bool, err error)
@@ -110,8 +113,10 @@ type Config struct {
 	// Budgets returns the configured budgets with their accounts of the present
 	// period; nil: there are none.
 	Budgets func() []agentbus.Budget
-	Metrics http.Handler // served at /metrics; nil: there are none
-	Profile bool         // serve net/http/pprof below /debug/pprof/
+	// MaxDepth returns the depth at which calls are refused; nil: it is not shown.
+	MaxDepth func() int
+	Metrics  http.Handler // served at /metrics; nil: there are none
+	Profile  bool         // serve net/http/pprof below /debug/pprof/
 
 	Status Status
 	Logger *slog.Logger // gets a line for each mutation; nil: nothing is logged
@@ -137,6 +142,10 @@ type API struct {
 	mux     *http.ServeMux
 	routes  map[string]route // by pattern
 	origins *http.CrossOriginProtection
+
+	console  *console.Console
+	sessions sessions
+	streams  streams
 }
 
 // New returns an API.
@@ -151,9 +160,13 @@ func New(c Config) (*API, error) {
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
-	for _, r := range a.table() {
+	var err error
+	if a.console, err = console.New(); err != nil {
+		return nil, err
+	}
+	for _, r := range append(a.table(), a.pages()...) {
 		a.routes[r.pattern] = r
-		a.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { answer(w, req, r.handle) })
+		a.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { a.answer(w, req, r) })
 	}
 	return a, nil
 }
