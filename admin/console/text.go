@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/hex"
 	"fmt"
 	"html/template"
 	"math"
@@ -24,8 +25,13 @@ func functions() template.FuncMap {
 		"clock":         func(t time.Time) string { return t.UTC().Format("15:04:05") },
 		"duration":      duration,
 		"exactDuration": func(d time.Duration) string { return d.String() },
-		"since":         since,
-		"add":           func(a, b int) int { return a + b },
+		"hex":           func(d agentbus.Digest) string { return hex.EncodeToString(d[:]) },
+		"plural": func(n int, one, many string) string {
+			if n == 1 {
+				return one
+			}
+			return many
+		},
 	}
 }
 
@@ -84,17 +90,6 @@ func duration(d time.Duration) string {
 		return fmt.Sprintf("%d min %02d s", int(d.Minutes()), int(d.Seconds())%60)
 	}
 	return fmt.Sprintf("%d h %02d min", int(d.Hours()), int(d.Minutes())%60)
-}
-
-// since returns how long something took, or takes until now while it has no end.
-func since(began, ended time.Time) time.Duration {
-	switch {
-	case began.IsZero():
-		return 0
-	case ended.IsZero():
-		return time.Since(began)
-	}
-	return ended.Sub(began)
 }
 
 // label returns who pays as they are read: a name of up to 24 characters, of a
