@@ -19,7 +19,8 @@ type request struct {
 	id     string
 	who    agentbus.Principal // the zero Principal before it is authenticated
 	object string             // what a mutation changed, or was to change
-	err    error              // what was answered
+	did    deed
+	err    error // what was answered
 }
 
 type requestKey struct{}
@@ -141,4 +142,7 @@ func (a *API) audit(x *request, r *http.Request) {
 		attrs = append(attrs, slog.Any("error", x.err))
 	}
 	a.log.LogAttrs(r.Context(), slog.LevelWarn, "admin", attrs...)
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		a.record(x, pattern, r)
+	}
 }

@@ -79,7 +79,8 @@ func (a *API) verifyLedger(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	requestOf(r).object = v.Fault
+	x := requestOf(r)
+	x.object, x.did = v.Fault, deed{kind: "ledger.verify"}
 	return write(w, http.StatusOK, verdict{v.Fault == "", v})
 }
 

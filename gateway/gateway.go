@@ -186,6 +186,7 @@ type live struct {
 	lines    lines         // who waits for which agent
 	rates    rates         // how much each caller may call
 	stopped  stops         // runs
+	drained  drains        // agents
 	tasks    tasks         // of A2A agents
 	inFlight atomic.Int64
 	draining atomic.Bool

@@ -71,6 +71,8 @@ type Server struct {
 	url     atomic.Pointer[string] // where the bus is reached from this machine; nil: nowhere yet
 
 	face      *a2a.Face
+	queued    func() int                         // writes that wait for the store
+	drained   atomic.Pointer[[]agentbus.Drained] // agents that get no new calls; nil: not read yet
 	driven    drives
 	loopback  loopback
 	current   atomic.Pointer[wiring]
@@ -97,7 +99,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 			Explain: &agentbus.Explain{Next: "see to what stands there, or name another store: store.url in the configuration, or AGENTBUS_STORE_URL"},
 		}
 	}
-	s.store = store.Store
+	s.store, s.queued = store.Store, store.Queued
 	s.releaseDead(ctx)
 	s.dial()
 	if s.traces, err = telemetry.NewTraces(ctx, telemetry.TracesConfig{OTLP: c.Telemetry.OTLP, Version: c.Version, Logger: s.log}); err != nil {
@@ -114,7 +116,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.current.Store(w)
-	if err := errors.Join(s.buildAdmin(), s.buildHost()); err != nil {
+	if err := errors.Join(s.readDrained(ctx), s.buildAdmin(), s.buildHost()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.reloading.read = stamp(c.Path)

@@ -35,6 +35,9 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 		for ctx.Err() == nil {
 			s.expire(ctx)
 			s.stopToo(ctx, known)
+			if err := s.readDrained(ctx); err != nil && ctx.Err() == nil { // another bus may have drained one
+				s.log.LogAttrs(ctx, slog.LevelWarn, "cannot see which agents are drained", slog.Any("error", err))
+			}
 			select {
 			case <-tick.C:
 				s.sweep(ctx)
