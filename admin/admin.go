@@ -1,5 +1,6 @@
 // Package admin is the admin API of a bus: runs, live calls, agents, keys,
-// budgets and the ledger, for those who operate it. It has a listener of its
+// budgets and the ledger, for those who operate it, and the console, whose pages
+// show what the API's read models find. It has a listener of its
 // own and denies by default: a route is reachable for the roles that its line
 // in the table names, and for nobody else.
 package admin
@@ -25,10 +26,11 @@ type Identifier interface {
 
 // Runs reads what happened. It is safe for concurrent use.
 type Runs interface {
-	// RunSummaries returns runs at a glance, newest first, at most limit of
-	// them; before, unless "", is the last one of the page before.
-	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
+	// RunSummaries returns runs that f lets pass at a glance, newest first, at most
+	// limit of them; before, unless "", is the last one of the page before.
+	RunSummaries(ctx context.Context, f agentbus.RunFilter, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
 	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
+	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
 	Execution(ctx context.Context, id agentbus.ExecutionID) (e agentbus.Execution, found bool, err error)
@@ -144,9 +146,11 @@ type Config struct {
 	Caps func(payer agentbus.Payer, at time.Time) []console.Cap
 	// Vitals says how store, gateway and configuration do; the rest is filled in.
 	// nil: that is not known.
-	Vitals  func(context.Context) console.Vitals
-	Metrics http.Handler // served at /metrics; nil: there are none
-	Profile bool         // serve net/http/pprof below /debug/pprof/
+	Vitals func(context.Context) console.Vitals
+	// MaxDepth returns the depth at which calls are refused; nil: it is not shown.
+	MaxDepth func() int
+	Metrics  http.Handler // served at /metrics; nil: there are none
+	Profile  bool         // serve net/http/pprof below /debug/pprof/
 
 	Status Status
 	Logger *slog.Logger // gets a line for each mutation; nil: nothing is logged
@@ -172,6 +176,10 @@ type API struct {
 	mux     *http.ServeMux
 	routes  map[string]route // by pattern
 	origins *http.CrossOriginProtection
+
+	console  *console.Console
+	sessions sessions
+	streams  streams
 }
 
 // New returns an API.
@@ -186,9 +194,13 @@ func New(c Config) (*API, error) {
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
-	for _, r := range a.table() {
+	var err error
+	if a.console, err = console.New(); err != nil {
+		return nil, err
+	}
+	for _, r := range append(a.table(), a.pages()...) {
 		a.routes[r.pattern] = r
-		a.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { answer(w, req, r.handle) })
+		a.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { a.answer(w, req, r) })
 	}
 	return a, nil
 }

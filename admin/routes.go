@@ -21,7 +21,7 @@ type route struct {
 // operators are who may use the admin listener.
 var operators = []agentbus.PrincipalRole{agentbus.PrincipalAdmin}
 
-// table returns every route of the listener.
+// table returns every route of the API; the console's are [API.pages].
 func (a *API) table() []route {
 	routes := []route{
 		{"GET /admin/v1/runs", operators, a.listRuns},
@@ -83,10 +83,10 @@ func plain(h http.Handler) handler {
 	}
 }
 
-// answer runs h, and writes the error it returns.
-func answer(w http.ResponseWriter, r *http.Request, h handler) {
-	if err := h(w, r); err != nil {
-		requestOf(r).fail(w, err)
+// answer runs the handler of a route, and writes the error it returns.
+func (a *API) answer(w http.ResponseWriter, r *http.Request, rt route) {
+	if err := rt.handle(w, r); err != nil {
+		a.fail(w, r, rt.pattern, err)
 	}
 }
 

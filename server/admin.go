@@ -40,6 +40,7 @@ const adminPatience = 5 * time.Second
 func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
 	srv, l := s.http(l, s.admin)
 	srv.ReadTimeout = s.cfg.Limits.ReadBody
+	srv.RegisterOnShutdown(s.admin.Drain)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
@@ -64,8 +65,9 @@ func (s *Server) buildAdmin() (err error) {
 	s.admin, err = admin.New(admin.Config{
 		Identifier: s, Runs: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s}, Interrupts: inbox{s},
 		Figures: s.store, Actions: s.store, Caps: s.caps, Vitals: s.vitals,
-		Budgets: func() []agentbus.Budget { return s.now().gateway.Budgets(time.Now()) },
-		Token:   s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,
+		Budgets:  func() []agentbus.Budget { return s.now().gateway.Budgets(time.Now()) },
+		MaxDepth: func() int { return s.now().cfg.Limits.MaxDepth },
+		Token:    s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,
 		Status: admin.Status{Version: s.cfg.Version, Owner: s.owner, Config: s.cfg.Path, Stages: s.now().gateway.Stages()},
 	})
 	return err

@@ -43,11 +43,12 @@ type Store interface {
 
 // A Reader reads what happened.
 type Reader interface {
-	// RunSummaries returns runs at a glance, newest first, at most limit of
-	// them; before, unless "", is the last one of the page before.
-	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
+	// RunSummaries returns runs that f lets pass at a glance, newest first, at most
+	// limit of them; before, unless "", is the last one of the page before.
+	RunSummaries(ctx context.Context, f agentbus.RunFilter, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
 	// RunSummary returns one of them.
 	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
+	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
 	Execution(ctx context.Context, id agentbus.ExecutionID) (e agentbus.Execution, found bool, err error)

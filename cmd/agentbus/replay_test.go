@@ -47,7 +47,7 @@ func replayable(t *testing.T, path string, env map[string]string) {
 			t.Error(err)
 		}
 	}()
-	runs, err := s.Store().RunSummaries(ctx, 10_000, "")
+	runs, err := s.Store().RunSummaries(ctx, agentbus.RunFilter{}, 10_000, "")
 	if err != nil {
 		t.Error(err)
 	}
@@ -218,7 +218,7 @@ func TestFollowerIsInterrupted(t *testing.T) {
 	for driver.lines.Scan() && !strings.HasPrefix(driver.lines.Text(), "[a]") {
 		continue
 	}
-	runs, err := opened(t, path, nil).RunSummaries(t.Context(), 1, "")
+	runs, err := opened(t, path, nil).RunSummaries(t.Context(), agentbus.RunFilter{}, 1, "")
 	if err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)
 	}

@@ -84,14 +84,14 @@ func anUnknownRunIsEmpty(p *place) {
 	if err != nil || len(loops) != 0 {
 		t.Errorf("executions: %v, %v", loops, err)
 	}
-	sums, err := p.RunSummaries(t.Context(), 10, "")
+	sums, err := p.RunSummaries(t.Context(), agentbus.RunFilter{}, 10, "")
 	if err != nil || len(sums) != 0 {
 		t.Errorf("summaries: %v, %v", sums, err)
 	}
 	if sum, found, err := p.RunSummary(t.Context(), "run_x"); err != nil || found {
 		t.Errorf("summary: %v, %v, %v", sum, found, err)
 	}
-	if sums, err = p.RunSummaries(t.Context(), 10, "run_x"); err != nil || len(sums) != 0 {
+	if sums, err = p.RunSummaries(t.Context(), agentbus.RunFilter{}, 10, "run_x"); err != nil || len(sums) != 0 {
 		t.Errorf("summaries before an unknown run: %v, %v", sums, err)
 	}
 }
@@ -125,7 +125,7 @@ func runsAreListedNewestFirst(p *place) {
 			reserve(t, p, r2)
 		}
 	}
-	whole, err := p.RunSummaries(t.Context(), 100, "")
+	whole, err := p.RunSummaries(t.Context(), agentbus.RunFilter{}, 100, "")
 	ok(t, "summaries", err)
 	same(t, "runs", len(whole), n)
 	seen := map[agentbus.RunID]bool{}
@@ -138,7 +138,7 @@ func runsAreListedNewestFirst(p *place) {
 	same(t, "distinct runs", len(seen), n)
 	var pages []agentbus.RunSummary
 	for before := agentbus.RunID(""); ; {
-		page, err := p.RunSummaries(t.Context(), 5, before)
+		page, err := p.RunSummaries(t.Context(), agentbus.RunFilter{}, 5, before)
 		ok(t, "summaries", err)
 		if len(page) == 0 {
 			break
@@ -177,11 +177,12 @@ func aSummaryPutsJournalAndLedgerTogether(p *place) { // G26
 	ok(t, "calls", err)
 	halt := agentbus.Halt{Kind: agentbus.HaltBudget, Spent: 3, Limit: 2}
 	ok(t, "halt", p.Halt(t.Context(), e.Lease, halt))
-	got, err := p.RunSummaries(t.Context(), 10, "")
+	got, err := p.RunSummaries(t.Context(), agentbus.RunFilter{}, 10, "")
 	ok(t, "summaries", err)
 	same(t, "summaries", got, []agentbus.RunSummary{{
 		Run: "run_a", State: agentbus.RunPaused, Conversation: "review", Halt: &halt, Payer: "user:zoë",
 		Turns: 1, Calls: 2, Replays: 1, Refusals: 2, MaxDepth: 4, Cost: 4_000, Began: began, Last: began.Add(time.Hour),
+		Agent: "critic", First: agentbus.CallSettled, Live: 1, Saved: 4_000, Usage: agentbus.Usage{InputTokens: 10, CachedTokens: 4, OutputTokens: 7, Estimated: true},
 	}})
 }
 
