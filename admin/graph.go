@@ -83,8 +83,7 @@ func (a *API) graph(r *http.Request, q url.Values) (g console.Graph, err error) 
 type edge struct {
 	console.Edge
 
-	took  []time.Duration
-	round int // calls that went round
+	took []time.Duration
 }
 
 // graphOf makes a graph of calls.
@@ -165,21 +164,26 @@ func callersOf(calls []agentbus.CallRecord) func(*agentbus.CallRecord) string {
 func (e *edge) count(c *agentbus.CallRecord) {
 	e.Replays += c.Replays
 	e.Cost += c.Cost
-	if wentRound(c) {
-		e.round += 1 + c.Repeats
-	}
 	switch c.State {
 	case agentbus.CallRefused:
 		e.Refused += 1 + c.Repeats
 		return
 	case agentbus.CallVoided:
-		e.Failed++
+		if !asked(c) {
+			e.Failed++
+		}
 	case agentbus.CallExecuting, agentbus.CallSettled, agentbus.CallPassed:
 	}
 	e.Calls++
 	if !c.Ended.IsZero() {
 		e.took = append(e.took, c.Ended.Sub(c.Began))
 	}
+}
+
+// asked reports whether a call ended with a question to whoever made it, which is
+// no failure (R22).
+func asked(c *agentbus.CallRecord) bool {
+	return c.Code == agentbus.CodeInputRequired || c.Code == agentbus.CodePaymentRequired
 }
 
 // wentRound reports whether a call asked an agent for what it was answering (G7).
@@ -237,7 +241,7 @@ func cyclesOf(edges map[[2]string]*edge) []console.Cycle {
 			e := edges[[2]string{from, way[(i+1)%len(way)]}]
 			e.Cycle = true
 			c.Calls += e.Calls + e.Refused
-			c.Refused += e.round
+			c.Refused += e.Refused
 		}
 		cycles = append(cycles, c)
 	}

@@ -76,43 +76,42 @@ func (c *calls) Void(ctx context.Context, id int64, by string) error {
 	return c.Store.Void(ctx, agentbus.Voiding{ID: id, Attempt: 1, Code: agentbus.CodeOutcomeUnknown, Ended: began})
 }
 
-type directory []admin.Agent
+// A directory is agents that are made up.
+type directory struct {
+	agents  []admin.Agent
+	mu      sync.Mutex // guards drained
+	drained map[string]string
+}
 
-func (d directory) Agents() []admin.Agent {
-	drained.Lock()
-	defer drained.Unlock()
-	found := slices.Clone(d)
+func (d *directory) Agents() []admin.Agent {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	found := slices.Clone(d.agents)
 	for i := range found {
-		if by, out := drained.by[found[i].Name]; out {
+		if by, out := d.drained[found[i].Name]; out {
 			found[i].Drained = &agentbus.Drained{Agent: found[i].Name, By: by, At: began}
 		}
 	}
 	return found
 }
 
-// drained is who drained what, in all tests.
-var drained = struct {
-	sync.Mutex
-	by map[string]string
-}{by: map[string]string{}}
-
-func (d directory) Drain(_ context.Context, name, by string, out bool) error {
-	drained.Lock()
-	defer drained.Unlock()
-	if delete(drained.by, name); out {
-		drained.by[name] = by
+func (d *directory) Drain(_ context.Context, name, by string, out bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if delete(d.drained, name); out {
+		d.drained[name] = by
 	}
 	return nil
 }
 
-func (d directory) Probe(_ context.Context, name string) ([]admin.Probe, error) {
+func (d *directory) Probe(_ context.Context, name string) ([]admin.Probe, error) {
 	if name == "critic" {
 		return nil, nil
 	}
 	return []admin.Probe{{Where: "http://127.0.0.1:9/v1", Took: 1.5, Text: "connection refused"}}, nil
 }
 
-var agents = directory{
+var agents = []admin.Agent{
 	{Name: "critic", Kind: "builtin", Breakers: []admin.Breaker{{Conversation: "review", State: "open"}}},
 	{
 		Name: "researcher", Kind: "openai", Model: "gpt-x", Trust: admin.Trust{Sent: []string{"its own key"}, Verbatim: true}, Aliases: []string{"r"}, Price: &agentbus.Price{Input: 150_000, Call: 1},
@@ -144,7 +143,7 @@ func open(t *testing.T, change func(*admin.Config)) *bus {
 	}
 	b := &bus{t: t, store: store, log: &bytes.Buffer{}, calls: &calls{Store: store}}
 	c := admin.Config{
-		Identifier: keys, Runs: store, Ledger: store, Keys: store, Calls: b.calls, Agents: agents, Interrupts: store, Figures: store, Actions: store, Token: agentbus.NewCredential(tokenKey),
+		Identifier: keys, Runs: store, Ledger: store, Keys: store, Calls: b.calls, Agents: &directory{agents: agents, drained: map[string]string{}}, Interrupts: store, Figures: store, Actions: store, Token: agentbus.NewCredential(tokenKey),
 		Budgets: func() []agentbus.Budget { return budgets },
 		Caps: func(payer agentbus.Payer, at time.Time) []admin.Cap {
 			return []admin.Cap{{Account: "payer/" + string(payer) + "/day/2026-11-21", Period: "day", Strict: true, Limit: 5_000_000, Ends: at.Add(2 * time.Hour)}}
@@ -200,7 +199,7 @@ func (b *bus) request(method, path, key, body string, more ...string) answer {
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
 	}
-	if body != "" {
+	if body != "" && !slices.Contains(more, "Content-Type") {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(more); i += 2 {
@@ -213,6 +212,9 @@ func (b *bus) request(method, path, key, body string, more ...string) answer {
 		b.t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if resp.Header.Get("Content-Type") == "text/event-stream" { // it has no end
+		return answer{resp.StatusCode, resp.Header, ""}
+	}
 	got, err := io.ReadAll(resp.Body)
 	if err != nil {
 		b.t.Fatal(err)

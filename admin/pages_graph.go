@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/agentbus/agentbus/admin/console"
@@ -27,7 +28,7 @@ func (a *API) showGraphPage(w http.ResponseWriter, r *http.Request) error {
 			{Name: "p95", Number: true, Explain: "19 of 20 took no longer, with the wait for a place"}, {Name: "Cost", Number: true}, {Name: "Marks"},
 		},
 		Filters: console.Filters{Fields: []console.Field{
-			{Name: "window", Label: "Last (24h)", Value: q.Get("window"), Options: windows}, {Name: "run", Label: "Run", Value: q.Get("run")},
+			{Name: "window", Label: "The last", Value: cmp.Or(q.Get("window"), "24h"), Options: windows}, {Name: "run", Label: "Run", Value: q.Get("run")},
 		}},
 		Empty: console.Empty{
 			Title: "Nobody called anybody", Text: "Agents are drawn here as soon as they are called: who called whom, how often, what failed, and what it cost.",

@@ -33,10 +33,11 @@ func (a *API) showInboxPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	remarks, err := a.remarks(r, url.Values{})
+	calls, _, err := a.calls(r, lately())
 	if err != nil {
 		return err
 	}
+	remarks, records := remarksOf(calls), recordsOf(calls)
 	done, err := a.actions(r.Context(), agentbus.ActionQuery{Limit: actionsShown})
 	if err != nil {
 		return err
@@ -56,6 +57,9 @@ func (a *API) showInboxPage(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		card.Chosen = i.ID == chosen
+		if n := len(i.Path); n > 0 && card.Price == "" {
+			card.Estimate = records[string(i.Path[n-1])].Turn
+		}
 		c.Open = append(c.Open, card)
 	}
 	for _, i := range decided {

@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -17,17 +16,25 @@ func (a *API) records(r *http.Request, l look) (map[string]console.Record, error
 	if err != nil {
 		return nil, err
 	}
+	found := recordsOf(calls)
+	for name, rec := range found {
+		rec.Since, rec.Partial = l.since, partial
+		found[name] = rec
+	}
+	return found, nil
+}
+
+// recordsOf makes the record of each agent of calls.
+func recordsOf(calls []agentbus.CallRecord) map[string]console.Record {
 	byAgent := map[string][]*agentbus.CallRecord{}
 	for i := range calls {
 		byAgent[calls[i].Agent] = append(byAgent[calls[i].Agent], &calls[i])
 	}
 	found := make(map[string]console.Record, len(byAgent))
 	for name, of := range byAgent {
-		rec := recordOf(of)
-		rec.Since, rec.Partial = l.since, partial
-		found[name] = rec
+		found[name] = recordOf(of)
 	}
-	return found, nil
+	return found
 }
 
 // recordOf makes a record of the calls of one agent.
@@ -44,7 +51,9 @@ func recordOf(calls []*agentbus.CallRecord) console.Record {
 				rec.LastSuccess = c.Ended
 			}
 		case agentbus.CallVoided:
-			codes[c.Code]++
+			if !asked(c) {
+				codes[c.Code]++
+			}
 		case agentbus.CallRefused:
 			codes[c.Code] += 1 + c.Repeats
 		case agentbus.CallExecuting, agentbus.CallPassed:
@@ -99,7 +108,11 @@ func (a *API) listRemarks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	found, err := a.remarks(r, q)
+	look, err := lookOf(q)
+	if err != nil {
+		return err
+	}
+	calls, _, err := a.calls(r, look)
 	if err != nil {
 		return err
 	}
@@ -107,20 +120,12 @@ func (a *API) listRemarks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l, err := cut(all(found), p.limit, after, ordinal)
+	l, err := cut(all(remarksOf(calls)), p.limit, after, ordinal)
 	return writePage(w, l, err)
 }
 
-// remarks reads what an operator should know of calls, newest first (U15).
-func (a *API) remarks(r *http.Request, q url.Values) (found []console.Remark, err error) {
-	l, err := lookOf(q)
-	if err != nil {
-		return nil, err
-	}
-	calls, _, err := a.calls(r, l)
-	if err != nil {
-		return nil, err
-	}
+// remarksOf returns what an operator should know of calls, newest first (U15).
+func remarksOf(calls []agentbus.CallRecord) (found []console.Remark) {
 	for i := range calls {
 		c := &calls[i]
 		kind, remarkable := remarkOf(c)
@@ -132,7 +137,7 @@ func (a *API) remarks(r *http.Request, q url.Values) (found []console.Remark, er
 		})
 	}
 	slices.SortStableFunc(found, func(a, b console.Remark) int { return b.At.Compare(a.At) })
-	return found, nil
+	return found
 }
 
 // remarkOf says what is remarkable of a call.

@@ -32,6 +32,8 @@ func (a *API) table() []route {
 		{"GET /admin/v1/executions/{id}/turns", operators, a.listTurns},
 		{"GET /admin/v1/executions/{id}/events", operators, a.listEvents},
 		{"GET /admin/v1/calls/live", operators, a.listLive},
+		{"GET /admin/v1/live/runs", operators, a.followRuns},
+		{"GET /admin/v1/live/calls", operators, a.followCalls},
 		{"GET /admin/v1/calls/unfinished", operators, a.listUnfinished},
 		{"POST /admin/v1/calls/{id}/void", operators, a.voidCall},
 		{"GET /admin/v1/interrupts", operators, a.listInterrupts},

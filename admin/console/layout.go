@@ -34,13 +34,16 @@ type Line struct {
 	Arrow  string // its head
 	Thick  int    // by how many calls it has
 	LX, LY int    // where its count stands
+	KX, KY int    // where its mark of a verbatim credential does
 }
 
 // Measures of a drawing.
 const (
 	boxWidth   = 168
 	boxHeight  = 48
-	columnGap  = 104
+	leastGap   = 104 // between columns
+	mostGap    = 240
+	wide       = 1180 // what a drawing may have before it is scrolled
 	rowGap     = 26
 	bendHeight = 18 // what a line takes that passes a column
 	margin     = 28
@@ -62,6 +65,7 @@ type plan struct {
 	spots   map[string]*spot
 	columns [][]*spot
 	ways    map[[2]string][]*spot // of each edge that goes forward: its ends and the columns between
+	gap     int                   // between columns
 }
 
 // Draw lays a graph out in columns, callers at the left: a line goes to the
@@ -73,22 +77,24 @@ func Draw(g Graph) Drawing {
 	forward, back := split(g)
 	p := place(g, forward)
 	p.order()
-	d := Drawing{Width: 2*margin + len(p.columns)*boxWidth + (len(p.columns)-1)*columnGap, Height: p.stack()}
+	n := len(p.columns)
+	p.gap = min(mostGap, max(leastGap, (wide-2*margin-n*boxWidth)/max(n-1, 1)))
+	d := Drawing{Width: p.left(n) - p.gap + margin, Height: p.stack()}
 	for _, n := range g.Nodes {
 		s := p.spots[n.Name]
-		d.Boxes = append(d.Boxes, Box{Node: n, X: left(s.column), Y: int(s.y) - boxHeight/2, W: boxWidth, H: boxHeight})
+		d.Boxes = append(d.Boxes, Box{Node: n, X: p.left(s.column), Y: int(s.y) - boxHeight/2, W: boxWidth, H: boxHeight})
 	}
 	ports := p.ports()
 	for _, e := range g.Edges {
 		l := Line{Edge: e, Thick: 1 + int(math.Log10(float64(max(e.Calls+e.Refused, 1))))}
 		switch {
 		case e.From == e.To:
-			l.loop(p.spots[e.From])
+			l.loop(p, p.spots[e.From])
 		case back[[2]string{e.From, e.To}]:
-			l.hang(p.spots[e.From], p.spots[e.To])
+			l.hang(p, p.spots[e.From], p.spots[e.To])
 			d.Height = max(d.Height, l.LY+margin)
 		default:
-			l.across(p.ways[[2]string{e.From, e.To}], ports)
+			l.across(p, p.ways[[2]string{e.From, e.To}], ports)
 		}
 		d.Lines = append(d.Lines, l)
 	}
@@ -96,7 +102,7 @@ func Draw(g Graph) Drawing {
 }
 
 // left is the left side of a column.
-func left(column int) int { return margin + column*(boxWidth+columnGap) }
+func (p *plan) left(column int) int { return margin + column*(boxWidth+p.gap) }
 
 // split tells the edges that go forward from those that would close a circle.
 func split(g Graph) (forward map[string][]string, back map[[2]string]bool) {
@@ -291,12 +297,12 @@ func (p *plan) ports() map[[2]*spot][2]float64 {
 }
 
 // across draws a line forward, through the columns that it passes.
-func (l *Line) across(way []*spot, ports map[[2]*spot][2]float64) {
+func (l *Line) across(p *plan, way []*spot, ports map[[2]*spot][2]float64) {
 	var b strings.Builder
-	x, y := float64(left(way[0].column)+boxWidth), way[0].y+ports[[2]*spot{way[0], way[1]}][0]
+	x, y := float64(p.left(way[0].column)+boxWidth), way[0].y+ports[[2]*spot{way[0], way[1]}][0]
 	fmt.Fprintf(&b, "M%.0f %.1f", x, y)
 	for i, s := range way[1:] {
-		tx, ty := float64(left(s.column)), s.y
+		tx, ty := float64(p.left(s.column)), s.y
 		last := i == len(way)-2
 		if last {
 			ty += ports[[2]*spot{way[i], s}][1]
@@ -305,7 +311,10 @@ func (l *Line) across(way []*spot, ports map[[2]*spot][2]float64) {
 		half := (tx - x) / 2
 		fmt.Fprintf(&b, "C%.0f %.1f %.0f %.1f %.0f %.1f", x+half, y, tx-half, ty, tx, ty)
 		if i == 0 {
-			l.LX, l.LY = int(x+half), int((y+ty)/2)+4
+			l.LX, l.LY = int(x+half*2*bend(labelAt, 0.5)), int(y+(ty-y)*bend(labelAt, 0))+4
+		}
+		if last {
+			l.KX, l.KY = int(tx)-22, int(ty)-6
 		}
 		if x, y = tx, ty; !last { // straight through the column
 			x += boxWidth
@@ -316,20 +325,32 @@ func (l *Line) across(way []*spot, ports map[[2]*spot][2]float64) {
 	l.Arrow = fmt.Sprintf("M%.0f %.1fl-8 -4.5v9z", x+7, y)
 }
 
+// labelAt is where on a line its count stands, from 0 to 1: behind the middle,
+// where lines of one box are apart.
+const labelAt = 0.62
+
+// bend is how far a line has come at t, from 0 to 1, that leaves and arrives
+// level: to the right, whose first handle is at first, or down, with handle 0.
+func bend(t, first float64) float64 {
+	return 3*t*(1-t)*(1-t)*first + 3*t*t*(1-t)*(1-first) + t*t*t
+}
+
 // hang draws a line that goes back, below what it passes.
-func (l *Line) hang(from, to *spot) {
-	x, y := left(from.column)+boxWidth/2-12, int(from.y)+boxHeight/2
-	tx, ty := left(to.column)+boxWidth/2+12, int(to.y)+boxHeight/2
+func (l *Line) hang(p *plan, from, to *spot) {
+	x, y := p.left(from.column)+boxWidth/2-12, int(from.y)+boxHeight/2
+	tx, ty := p.left(to.column)+boxWidth/2+12, int(to.y)+boxHeight/2
 	low := max(y, ty) + hang + 10*(from.column-to.column)
 	l.Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x, y, x, low, tx, low, tx, ty+7)
 	l.Arrow = fmt.Sprintf("M%d %dl-4.5 8h9z", tx, ty)
 	l.LX, l.LY = (x+tx)/2, (y+ty)/8+low*3/4+4
+	l.KX, l.KY = tx+8, ty+16
 }
 
 // loop draws a line of a node to itself.
-func (l *Line) loop(s *spot) {
-	x, y := left(s.column)+boxWidth-30, int(s.y)-boxHeight/2
+func (l *Line) loop(p *plan, s *spot) {
+	x, y := p.left(s.column)+boxWidth-30, int(s.y)-boxHeight/2
 	l.Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x-26, y, x-26, y-26, x+14, y-26, x+14, y-7)
 	l.Arrow = fmt.Sprintf("M%d %dl-4.5 -8h9z", x+14, y)
 	l.LX, l.LY = x-6, y-20
+	l.KX, l.KY = x+22, y-10
 }

@@ -49,7 +49,7 @@ type Edge struct {
 type Cycle struct {
 	Agents  []string `json:"agents"`  // in the order in which they call
 	Calls   int      `json:"calls"`   // between them
-	Refused int      `json:"refused"` // of these, since they went round
+	Refused int      `json:"refused"` // of these
 }
 
 // An Agent is an agent as operators see it (U14).

@@ -183,17 +183,19 @@ type InboxPage struct {
 type InterruptCard struct {
 	agentbus.Interrupt
 
-	CSRF    string
-	Kind    Kind
-	Asks    string          // what, in a word
-	Way     []string        // who asks, from the root to the leaf
-	Facts   []Fact          // amount, payee, tool …
-	After   string          // what happens when the time is up
-	Cost    agentbus.Micros // of the run, so far
-	Price   string          // cost if approved, where the ask says
-	Answers bool            // it is answered in words
-	Choices []string
-	Chosen  bool // it was chosen by its link
+	CSRF  string
+	Kind  Kind
+	Asks  string          // what, in a word
+	Way   []string        // who asks, from the root to the leaf
+	Facts []Fact          // amount, payee, tool …
+	After string          // what happens when the time is up
+	Cost  agentbus.Micros // of the run, so far
+	Price string          // cost if approved, where the ask says
+	// Estimate is what a turn of who asks costs on average; 0: that is not known.
+	Estimate agentbus.Micros
+	Answers  bool // it is answered in words
+	Choices  []string
+	Chosen   bool // it was chosen by its link
 }
 
 // A Fact is a name and a value that an agent said: text.
