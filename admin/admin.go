@@ -15,6 +15,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin/console"
+	"github.com/agentbus/agentbus/identity"
 )
 
 // An Identifier authenticates an Authorization value. Identify fails with
@@ -30,12 +31,20 @@ type Runs interface {
 	// limit of them; before, unless "", is the last one of the page before.
 	RunSummaries(ctx context.Context, f agentbus.RunFilter, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
 	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
-	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
 	Execution(ctx context.Context, id agentbus.ExecutionID) (e agentbus.Execution, found bool, err error)
 	Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error]
 	Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error]
+}
+
+// Records read one run whole, and one of its calls. It is safe for concurrent
+// use.
+type Records interface {
+	// RunRecord returns a run as of one moment; one that is not known is empty.
+	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
+	// CallEntries returns the entries of a call, one for each attempt that ended.
+	CallEntries(ctx context.Context, payer agentbus.Payer, call int64) ([]agentbus.Entry, error)
 }
 
 // A Ledger tells who paid what (G26 to G28). It is safe for concurrent use.
@@ -127,6 +136,7 @@ type Actions interface {
 type Config struct {
 	Identifier Identifier  // required
 	Runs       Runs        // required
+	Records    Records     // required
 	Ledger     Ledger      // required
 	Keys       KeyRing     // required
 	Calls      Switchboard // required
@@ -149,8 +159,15 @@ type Config struct {
 	Vitals func(context.Context) console.Vitals
 	// MaxDepth returns the depth at which calls are refused; nil: it is not shown.
 	MaxDepth func() int
-	Metrics  http.Handler // served at /metrics; nil: there are none
-	Profile  bool         // serve net/http/pprof below /debug/pprof/
+	// Cap returns what an execution may cost; 0, and nil: any amount.
+	Cap func(agentbus.Execution) agentbus.Micros
+	// Hops verifies the signed hops of a run (C16); nil: they are not shown.
+	Hops func(context.Context, agentbus.RunID) (identity.HopVerdict, error)
+	// Content shows in the console what agents answered; otherwise it tells only
+	// what became of calls.
+	Content bool
+	Metrics http.Handler // served at /metrics; nil: there are none
+	Profile bool         // serve net/http/pprof below /debug/pprof/
 
 	Status Status
 	Logger *slog.Logger // gets a line for each mutation; nil: nothing is logged
@@ -184,8 +201,8 @@ type API struct {
 
 // New returns an API.
 func New(c Config) (*API, error) {
-	if c.Identifier == nil || c.Runs == nil || c.Ledger == nil || c.Keys == nil || c.Calls == nil || c.Agents == nil || c.Interrupts == nil || c.Figures == nil {
-		return nil, errors.New("admin: Identifier, Runs, Ledger, Keys, Calls, Agents, Interrupts and Figures are required")
+	if c.Identifier == nil || c.Runs == nil || c.Records == nil || c.Ledger == nil || c.Keys == nil || c.Calls == nil || c.Agents == nil || c.Interrupts == nil || c.Figures == nil {
+		return nil, errors.New("admin: Identifier, Runs, Records, Ledger, Keys, Calls, Agents, Interrupts and Figures are required")
 	}
 	a := &API{
 		cfg: c, log: c.Logger, started: time.Now(), mux: http.NewServeMux(), routes: map[string]route{},

@@ -143,7 +143,7 @@ func open(t *testing.T, change func(*admin.Config)) *bus {
 	}
 	b := &bus{t: t, store: store, log: &bytes.Buffer{}, calls: &calls{Store: store}}
 	c := admin.Config{
-		Identifier: keys, Runs: store, Ledger: store, Keys: store, Calls: b.calls, Agents: &directory{agents: agents, drained: map[string]string{}}, Interrupts: store, Figures: store, Actions: store, Token: agentbus.NewCredential(tokenKey),
+		Identifier: keys, Runs: store, Records: store, Ledger: store, Keys: store, Calls: b.calls, Agents: &directory{agents: agents, drained: map[string]string{}}, Interrupts: store, Figures: store, Actions: store, Token: agentbus.NewCredential(tokenKey),
 		Budgets: func() []agentbus.Budget { return budgets },
 		Caps: func(payer agentbus.Payer, at time.Time) []admin.Cap {
 			return []admin.Cap{{Account: "payer/" + string(payer) + "/day/2026-11-21", Period: "day", Strict: true, Limit: 5_000_000, Ends: at.Add(2 * time.Hour)}}

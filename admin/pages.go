@@ -25,8 +25,11 @@ func (a *API) pages() []route {
 		{"GET /console/signin", open, a.showSignIn},
 		{"POST /console/signin", open, a.signIn},
 		{"POST /console/signout", operators, a.signOut},
+		{"GET /console/", operators, noPage},
 		{"GET /console/runs", operators, a.showRunsPage},
 		{"GET /console/live", operators, a.followRuns},
+		{"GET /console/runs/{run}", operators, a.showRunPage},
+		{"GET /console/runs/{run}/live", operators, a.followRun},
 		{"POST /console/runs/{run}/stop", operators, a.stopPage},
 		{"GET /console/graph", operators, a.showGraphPage},
 		{"GET /console/payers", operators, a.showPayersPage},
@@ -55,6 +58,8 @@ func toRuns(w http.ResponseWriter, r *http.Request) error {
 	http.Redirect(w, r, "/console/runs", http.StatusSeeOther)
 	return nil
 }
+
+func noPage(http.ResponseWriter, *http.Request) error { return notFound("such page", "see the screens above") }
 
 func (a *API) showAsset(w http.ResponseWriter, r *http.Request) error {
 	if !a.console.ServeAsset(w, r.PathValue("name")) {

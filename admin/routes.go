@@ -26,6 +26,7 @@ func (a *API) table() []route {
 	routes := []route{
 		{"GET /admin/v1/runs", operators, a.listRuns},
 		{"GET /admin/v1/runs/{run}", operators, a.showRun},
+		{"GET /admin/v1/runs/{run}/tree", operators, a.listTree},
 		{"GET /admin/v1/runs/{run}/calls", operators, a.listCalls},
 		{"GET /admin/v1/runs/{run}/executions", operators, a.listExecutions},
 		{"POST /admin/v1/runs/{run}/stop", operators, a.stopRun},
@@ -105,4 +106,14 @@ func invalid(message, next string) error {
 func (x *request) fail(w http.ResponseWriter, err error) {
 	x.err = err
 	httpx.WriteProblem(w, err)
+}
+
+// Routes returns the pattern of every route of the listener, for who checks that
+// none of them answers elsewhere.
+func (a *API) Routes() []string {
+	var patterns []string
+	for _, r := range append(a.table(), a.pages()...) {
+		patterns = append(patterns, r.pattern)
+	}
+	return patterns
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -63,14 +64,27 @@ func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
 // buildAdmin builds the admin listener's surface over the rest.
 func (s *Server) buildAdmin() (err error) {
 	s.admin, err = admin.New(admin.Config{
-		Identifier: s, Runs: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s}, Interrupts: inbox{s},
+		Identifier: s, Runs: s.store, Records: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s}, Interrupts: inbox{s},
 		Figures: s.store, Actions: s.store, Caps: s.caps, Vitals: s.vitals,
 		Budgets:  func() []agentbus.Budget { return s.now().gateway.Budgets(time.Now()) },
-		MaxDepth: func() int { return s.now().cfg.Limits.MaxDepth },
-		Token:    s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,
+		MaxDepth: func() int { return s.now().cfg.Limits.MaxDepth }, Cap: s.capOf, Hops: s.VerifyHops, Content: s.cfg.Admin.Content,
+		Token: s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,
 		Status: admin.Status{Version: s.cfg.Version, Owner: s.owner, Config: s.cfg.Path, Stages: s.now().gateway.Stages()},
 	})
 	return err
+}
+
+// capOf returns what an execution may cost: as it was begun, else as its
+// conversation says; 0: any amount.
+func (s *Server) capOf(e agentbus.Execution) agentbus.Micros { //nolint:gocritic // as admin.Config.Cap is called
+	var sp spec
+	if json.Unmarshal(e.Spec, &sp) == nil && sp.Budget != nil {
+		return *sp.Budget
+	}
+	if c, ok := s.now().cfg.Conversations[e.Conversation]; ok && c.BudgetUSD != nil {
+		return *c.BudgetUSD
+	}
+	return 0
 }
 
 // A switchboard is the calls of a bus that have not ended. Live and Stop are the

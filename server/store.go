@@ -89,6 +89,7 @@ type Interrupts interface {
 type Books interface {
 	// Entries returns a payer's entries after seq, in order, at most limit.
 	Entries(ctx context.Context, payer agentbus.Payer, after int64, limit int) ([]agentbus.Entry, error)
+	CallEntries(ctx context.Context, payer agentbus.Payer, call int64) ([]agentbus.Entry, error)
 	// Balances returns the balance of a payer, or of every one when it is "".
 	Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.Balance, error)
 	BudgetStates(ctx context.Context, accounts []string) ([]agentbus.BudgetState, error)

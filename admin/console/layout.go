@@ -13,7 +13,7 @@ import (
 type Drawing struct {
 	Width, Height int
 	Boxes         []Box
-	Lines         []Line
+	Arcs         []Arc
 }
 
 // A Box is a node where it stands.
@@ -26,8 +26,8 @@ type Box struct {
 // Middle is the height of its middle.
 func (b Box) Middle() int { return b.Y + b.H/2 }
 
-// A Line is an edge as it is drawn.
-type Line struct {
+// An Arc is an edge as it is drawn.
+type Arc struct {
 	Edge
 
 	Path   string // of an SVG
@@ -86,7 +86,7 @@ func Draw(g Graph) Drawing {
 	}
 	ports := p.ports()
 	for _, e := range g.Edges {
-		l := Line{Edge: e, Thick: 1 + int(math.Log10(float64(max(e.Calls+e.Refused, 1))))}
+		l := Arc{Edge: e, Thick: 1 + int(math.Log10(float64(max(e.Calls+e.Refused, 1))))}
 		switch {
 		case e.From == e.To:
 			l.loop(p, p.spots[e.From])
@@ -96,7 +96,7 @@ func Draw(g Graph) Drawing {
 		default:
 			l.across(p, p.ways[[2]string{e.From, e.To}], ports)
 		}
-		d.Lines = append(d.Lines, l)
+		d.Arcs = append(d.Arcs, l)
 	}
 	return d
 }
@@ -297,7 +297,7 @@ func (p *plan) ports() map[[2]*spot][2]float64 {
 }
 
 // across draws a line forward, through the columns that it passes.
-func (l *Line) across(p *plan, way []*spot, ports map[[2]*spot][2]float64) {
+func (l *Arc) across(p *plan, way []*spot, ports map[[2]*spot][2]float64) {
 	var b strings.Builder
 	x, y := float64(p.left(way[0].column)+boxWidth), way[0].y+ports[[2]*spot{way[0], way[1]}][0]
 	fmt.Fprintf(&b, "M%.0f %.1f", x, y)
@@ -336,7 +336,7 @@ func bend(t, first float64) float64 {
 }
 
 // hang draws a line that goes back, below what it passes.
-func (l *Line) hang(p *plan, from, to *spot) {
+func (l *Arc) hang(p *plan, from, to *spot) {
 	x, y := p.left(from.column)+boxWidth/2-12, int(from.y)+boxHeight/2
 	tx, ty := p.left(to.column)+boxWidth/2+12, int(to.y)+boxHeight/2
 	low := max(y, ty) + hang + 10*(from.column-to.column)
@@ -347,7 +347,7 @@ func (l *Line) hang(p *plan, from, to *spot) {
 }
 
 // loop draws a line of a node to itself.
-func (l *Line) loop(p *plan, s *spot) {
+func (l *Arc) loop(p *plan, s *spot) {
 	x, y := p.left(s.column)+boxWidth-30, int(s.y)-boxHeight/2
 	l.Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x-26, y, x-26, y-26, x+14, y-26, x+14, y-7)
 	l.Arrow = fmt.Sprintf("M%d %dl-4.5 -8h9z", x+14, y)

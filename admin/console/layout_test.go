@@ -26,8 +26,8 @@ func TestDraw(t *testing.T) {
 	edge(name(17), name(1)) // goes back
 	edge(name(5), name(5))  // and round
 	d := console.Draw(g)
-	if len(d.Boxes) != 21 || len(d.Lines) != len(g.Edges) {
-		t.Fatalf("%d boxes, %d lines", len(d.Boxes), len(d.Lines))
+	if len(d.Boxes) != 21 || len(d.Arcs) != len(g.Edges) {
+		t.Fatalf("%d boxes, %d lines", len(d.Boxes), len(d.Arcs))
 	}
 	at := map[string]console.Box{}
 	for i, a := range d.Boxes {
@@ -41,7 +41,7 @@ func TestDraw(t *testing.T) {
 			}
 		}
 	}
-	for _, l := range d.Lines {
+	for _, l := range d.Arcs {
 		if l.Path == "" || l.Arrow == "" || l.LX <= 0 || l.LY <= 0 || l.LX > d.Width || l.LY > d.Height {
 			t.Errorf("line from %s to %s: %+v", l.From, l.To, l)
 		}

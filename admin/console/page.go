@@ -98,6 +98,7 @@ type Pager struct {
 	First  string // URLs; "": there is none
 	Before string
 	Next   string
+	Last   string
 }
 
 // An Empty says what is not here, and what to do about it.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/hex"
 	"fmt"
 	"html/template"
 	"math"
@@ -21,6 +22,7 @@ func functions() template.FuncMap {
 		"label":         label,
 		"segment":       func(v any) string { return url.PathEscape(fmt.Sprint(v)) },
 		"clip":          clip,
+		"add":           func(a, b int) int { return a + b },
 		"percent":       percent,
 		"milliseconds":  func(ms float64) string { return duration(time.Duration(ms * float64(time.Millisecond))) },
 		"count":         count,
@@ -29,8 +31,13 @@ func functions() template.FuncMap {
 		"clock":         func(t time.Time) string { return t.UTC().Format("15:04:05") },
 		"duration":      duration,
 		"exactDuration": func(d time.Duration) string { return d.String() },
-		"since":         since,
-		"add":           func(a, b int) int { return a + b },
+		"hex":           func(d agentbus.Digest) string { return hex.EncodeToString(d[:]) },
+		"plural": func(n int, one, many string) string {
+			if n == 1 {
+				return one
+			}
+			return many
+		},
 	}
 }
 
@@ -108,17 +115,6 @@ func duration(d time.Duration) string {
 		return fmt.Sprintf("%d min %02d s", int(d.Minutes()), int(d.Seconds())%60)
 	}
 	return fmt.Sprintf("%d h %02d min", int(d.Hours()), int(d.Minutes())%60)
-}
-
-// since returns how long something took, or takes until now while it has no end.
-func since(began, ended time.Time) time.Duration {
-	switch {
-	case began.IsZero():
-		return 0
-	case ended.IsZero():
-		return time.Since(began)
-	}
-	return ended.Sub(began)
 }
 
 // label returns who pays as they are read: a name of up to 24 characters, of a

@@ -195,7 +195,7 @@ func consults(whom string, bus agentbus.Backend) agentbus.Backend {
 // write it.
 func newDemoServer(ctx context.Context, dir string, agents map[string]string, keys []identity.StaticKey) (*server.Server, error) {
 	var y strings.Builder
-	fmt.Fprintf(&y, "store: {url: %q}\nagents:\n", "sqlite:"+filepath.Join(dir, demoStore))
+	fmt.Fprintf(&y, "store: {url: %q}\nadmin: {content: true}\nagents:\n", "sqlite:"+filepath.Join(dir, demoStore))
 	for name, url := range agents {
 		fmt.Fprintf(&y, "  %s: {kind: openai, url: %q, price: {input: 0.15, output: 0.60, call: 0.001}}\n", name, url)
 	}

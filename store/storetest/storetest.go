@@ -80,6 +80,7 @@ type Ledger interface {
 // Books are what calls came to (G26, G27, G28).
 type Books interface {
 	Entries(ctx context.Context, payer agentbus.Payer, after int64, limit int) ([]agentbus.Entry, error)
+	CallEntries(ctx context.Context, payer agentbus.Payer, call int64) ([]agentbus.Entry, error)
 	Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.Balance, error)
 	BudgetStates(ctx context.Context, accounts []string) ([]agentbus.BudgetState, error)
 	VerifyLedger(ctx context.Context) (agentbus.LedgerVerdict, error)

@@ -144,7 +144,7 @@ document.addEventListener("keydown", (event) => {
   const act = {
     j: () => move(1), ArrowDown: () => row && move(1), k: () => move(-1), ArrowUp: () => row && move(-1),
     "/": () => $(".filters input, .filters select")?.focus(), p: () => live.source && pause(),
-    c: () => { const id = $("[data-copy]", row ?? $(".title")); if (id) copy(id.dataset.copy); },
+    c: () => { const id = row?.dataset.id ?? $(".title [data-copy]")?.dataset.copy; if (id) copy(id); },
     "?": () => $("#keys")?.showModal(),
   }[event.key] ?? (/^[1-5]$/.test(event.key) ? () => $$(".nav a")[event.key - 1]?.click() : null);
   if (!act || event.key.startsWith("Arrow") && !row) return;
