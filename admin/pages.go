@@ -59,7 +59,9 @@ func toRuns(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func noPage(http.ResponseWriter, *http.Request) error { return notFound("such page", "see the screens above") }
+func noPage(http.ResponseWriter, *http.Request) error {
+	return notFound("such page", "see the screens above")
+}
 
 func (a *API) showAsset(w http.ResponseWriter, r *http.Request) error {
 	if !a.console.ServeAsset(w, r.PathValue("name")) {

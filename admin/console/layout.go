@@ -13,7 +13,7 @@ import (
 type Drawing struct {
 	Width, Height int
 	Boxes         []Box
-	Arcs         []Arc
+	Arcs          []Arc
 }
 
 // A Box is a node where it stands.
