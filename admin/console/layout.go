@@ -351,6 +351,6 @@ func (l *Arc) loop(p *plan, s *spot) {
 	x, y := p.left(s.column)+boxWidth-30, int(s.y)-boxHeight/2
 	l.Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x-26, y, x-26, y-26, x+14, y-26, x+14, y-7)
 	l.Arrow = fmt.Sprintf("M%d %dl-4.5 -8h9z", x+14, y)
-	l.LX, l.LY = x-6, y-20
+	l.LX, l.LY = x-62, y-8
 	l.KX, l.KY = x+22, y-10
 }
