@@ -42,6 +42,8 @@ type Conversation struct {
 	// Version is part of what a resume compares (R15): change it when Plan,
 	// HaltWhen, AuthWhen or a backend changes, which cannot be compared themselves.
 	Version string
+
+	origin agentbus.ExecutionID // of a fork: the run that it goes on from
 }
 
 // OnHalt says what a participant's error, or a budget that is used up, does to a
@@ -66,6 +68,9 @@ type Participant struct {
 	// Agent is the agent behind Backend, for the key of a turn and for backends
 	// that serve several; "" is the name.
 	Agent string
+	// Ref is who it is on the event wire (E20); zero is host:<slug>, under its
+	// name (E21).
+	Ref agentbus.AgentRef
 	// Backend answers. Required.
 	Backend agentbus.Backend
 	// Auth says who pays; "" is AuthForwardUser.

@@ -69,7 +69,7 @@ func ExampleReplay() {
 	replayed, err = conversation.Replay(ctx, c, record)
 	fmt.Println(replayed.Divergence.Turn, err)
 	// Output:
-	// 4 turns, 6 events, 2 calls <nil> <nil>
+	// 4 turns, 36 events, 2 calls <nil> <nil>
 	// 2 <nil>
 }
 

@@ -18,22 +18,25 @@ import (
 // ended that means nothing.
 func (d *driver) speak(ctx context.Context, now *intent, a *account) error {
 	v := voice{intent: now}
+	now.tale = d.tale(now, false)
 	d.emit(Event{Type: EventTurnStarted, Turn: &now.turn})
 	if d.gone {
 		return nil
 	}
 	for chunk, err := range d.call(ctx, now, a) {
-		if d.hear(&v, chunk, err); v.failure != nil || d.gone {
+		if d.hear(ctx, &v, chunk, err); v.failure != nil || d.gone {
 			break
 		}
 	}
-	return v.end()
+	return d.heardOut(ctx, &v)
 }
 
 // A voice is the answer of one turn as it comes.
 type voice struct {
 	*intent
 	reply   agentbus.ReplyBuilder
+	text    *pieces
+	why     *pieces // its reasoning
 	failure error
 	branch  bool // others speak at the same time
 	size    int  // of the reply, in bytes
@@ -74,12 +77,12 @@ func (d *driver) call(ctx context.Context, now *intent, a *account) iter.Seq2[ag
 	}
 	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen, Resolution: now.decided.answer(), Inline: d.relays()}
 	root, path := d.place()
-	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, path: append(path, t.Speaker), until: d.until})
+	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, within: d.execution.ID, path: append(path, t.Speaker), until: d.until})
 	return guard.Call(ctx, p.Backend, call)
 }
 
 // hear puts the next piece of an answer to the rest, and tells of it.
-func (d *driver) hear(v *voice, chunk agentbus.Chunk, err error) {
+func (d *driver) hear(ctx context.Context, v *voice, chunk agentbus.Chunk, err error) {
 	if v.failure != nil {
 		return // a branch that is told to end
 	}
@@ -92,6 +95,8 @@ func (d *driver) hear(v *voice, chunk agentbus.Chunk, err error) {
 	if chunk.Void {
 		t.Cost = sum(t.Cost, max(0, v.reply.Reply().Usage.Cost)) // the failed attempt's
 		t.Attempts++
+		v.text, v.why = nil, nil
+		v.tale.void()
 		d.emit(Event{Type: EventRetry, Turn: t, Branch: v.branch})
 	}
 	if err := v.grow(&chunk); err != nil {
@@ -99,13 +104,34 @@ func (d *driver) hear(v *voice, chunk agentbus.Chunk, err error) {
 		v.reply.Add(agentbus.Chunk{Usage: chunk.Usage}) // it is charged all the same
 		return
 	}
+	if v.text == nil {
+		v.text, v.why = d.options.pieces(), d.options.pieces()
+	}
+	chunk.Text, chunk.Reasoning, chunk.ToolCall = v.text.next(chunk.Text), v.why.next(chunk.Reasoning), d.options.toolCall(chunk.ToolCall)
+	d.take(ctx, v, chunk)
+}
+
+// take puts a piece without secrets to the rest.
+func (d *driver) take(ctx context.Context, v *voice, chunk agentbus.Chunk) {
+	t := &v.turn
 	v.reply.Add(chunk)
+	v.tale.add(ctx, &chunk)
 	if chunk.Text != "" || chunk.Reasoning != "" {
 		d.emit(Event{Type: EventDelta, Turn: t, Chunk: chunk, Branch: v.branch})
 	}
 	if chunk.ToolCall != nil {
 		d.emit(Event{Type: EventToolCall, Turn: t, Chunk: chunk, Branch: v.branch})
 	}
+}
+
+// heardOut ends an answer. It returns why that is none, or nil.
+func (d *driver) heardOut(ctx context.Context, v *voice) error {
+	if v.text != nil {
+		if last := (agentbus.Chunk{Text: v.text.end(), Reasoning: v.why.end()}); last.Text != "" || last.Reasoning != "" {
+			d.take(ctx, v, last)
+		}
+	}
+	return v.end()
 }
 
 // end sets the reply of the turn and adds its cost. It returns why that is no
@@ -143,6 +169,19 @@ func storable(r agentbus.Reply) agentbus.Reply {
 // maxMessage bounds the message of an error that is stored, in bytes. It is in the
 // event of its turn, which is small.
 const maxMessage = 4 << 10
+
+// recordable returns the error that err is stored as, without secrets.
+func (d *driver) recordable(err error) *agentbus.Error {
+	e := recordable(err)
+	if clean := d.options.text(e.Message); clean != e.Message {
+		copied := *e
+		copied.Message, e = clean, &copied
+	}
+	return e
+}
+
+// storableText returns s as a journal gives it back.
+func storableText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // recordable returns the error that err is stored as: see storable. One that is
 // not ours stays in the process, in Err: it may tell of what is not to be stored.

@@ -94,11 +94,11 @@ func (a *activation) reason(agent string, raw json.RawMessage) {
 // split between them (E28), and returns what was said.
 func (a *activation) stream(agent, verbosity string, chunks []string) string {
 	var said strings.Builder
-	split := a.redact.Split()
+	write, rest := a.redact.Splitter()
 	for i, chunk := range chunks {
-		text := split.Write(chunk)
+		text := write(chunk)
 		if i == len(chunks)-1 {
-			text += split.Close()
+			text += rest()
 		}
 		if verbosity == "summary" {
 			text = cutText(text, max(4*reasoningTokens-said.Len(), 0))

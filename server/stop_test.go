@@ -13,6 +13,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -21,7 +22,7 @@ import (
 // closes it.
 func buildAt(t *testing.T, path, yaml string, keys ...identity.StaticKey) *server.Server {
 	t.Helper()
-	return buildOn(t, "sqlite:"+path, yaml, keys...)
+	return buildOn(t, "sqlite:"+sqlitetest.Prepare(t, path), yaml, keys...)
 }
 
 // buildOn is buildAt for any store.
@@ -93,7 +94,7 @@ func TestStop(t *testing.T) {
 	if n, err := s.Stop(t.Context(), run, "ops"); n != 1 || err != nil {
 		t.Errorf("stopped %d calls, %v", n, err)
 	}
-	if h := <-halted; h.Kind != agentbus.HaltParticipantError || h.Error == nil || h.Error.Code != agentbus.CodeRunStopped {
+	if h := <-halted; h.Kind != agentbus.HaltAbort || !h.Final() || h.Error == nil || h.Error.Code != agentbus.CodeRunStopped {
 		t.Errorf("the driver halted with %+v", h)
 	}
 	if err := s.Close(); err != nil {

@@ -109,7 +109,7 @@ func TestReplayAndFork(t *testing.T) {
 	b.Close()
 	for _, r := range []ran{first, fork} {
 		code, stdout, stderr := outcome(t.Context(), "replay", string(r.Run), "--config", path)
-		if want := fmt.Sprintf("conversation talk  %s  6 turns, 8 events  as recorded\n", r.Run); code != 0 || stdout != want {
+		if want := fmt.Sprintf("conversation talk  %s  6 turns, 52 events  as recorded\n", r.Run); code != 0 || stdout != want {
 			t.Errorf("exit %d, %q, %s", code, stdout, stderr)
 		}
 	}
@@ -176,12 +176,13 @@ func TestTraceFollows(t *testing.T) {
 	if driven := driver.end(); driven != int(exitBudget) || code != driven || !strings.Contains(stderr, "agentbus resume "+run) {
 		t.Fatalf("the driver ended with %d, the follower with %d: %s", driven, code, stderr)
 	}
-	want := `talk  conversation.started  
-t0.a  turn.done  tokens 10→9  $0.001000
-t1.b  turn.done  tokens 10→9  $0.001000
-t2.a  turn.done  tokens 10→9  $0.001000
-t3.b  turn.done  tokens 10→9  $0.001000
-talk  conversation.halted  budget ($0.004000 of $0.004000)
+	want := `talk  run.started  
+t0.a  node.completed  tokens 10→9  $0.001000
+t1.b  node.completed  tokens 10→9  $0.001000
+t2.a  node.completed  tokens 10→9  $0.001000
+t3.b  node.completed  tokens 10→9  $0.001000
+talk  cap.breached  
+talk  run.paused  budget ($0.004000 of $0.004000)
 run ` + run + "\n"
 	if !strings.HasPrefix(said, want) || !strings.Contains(said, "\n4 calls ·") {
 		t.Errorf("%s\nwant\n%s", said, want)
@@ -195,12 +196,13 @@ run ` + run + "\n"
 		}
 		types = append(types, e.Type)
 	}
-	done := agentbus.EventTurnDone
-	if diff := cmp.Diff([]string{agentbus.EventStarted, done, done, done, done, agentbus.EventHalted}, types); diff != "" {
+	want = "run.started conversation.opened " + strings.Repeat("node.started agent.invocation.started output.chunk agent.invocation.completed "+
+		"provider.usage conversation.exchanged channel.written node.completed ", 4) + "cap.breached run.paused"
+	if diff := cmp.Diff(want, strings.Join(types, " ")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	_, stdout, _ = outcome(t.Context(), "events", run, "--config", path)
-	if lines := strings.Split(stdout, "\n"); len(lines) != 7 || !strings.Contains(lines[1], "Z  1  agentbus.turn.done  {\"index\":0,\"speaker\":\"a\"") {
+	if lines := strings.Split(stdout, "\n"); len(lines) != 37 || !strings.Contains(lines[2], "Z  2  node.started  {\"nodeId\":\"a\"") {
 		t.Errorf("%s", stdout)
 	}
 }
