@@ -8,7 +8,7 @@ LINT     := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 VULN     := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: build release site clients test lint race bench microbench soak fuzz interop vuln tidy tools help
+.PHONY: build release site clients test lint race bench microbench soak fuzz interop console vuln tidy tools help
 
 build: ## build bin/agentbus, without cgo
 	CGO_ENABLED=0 go build -trimpath -o bin/agentbus ./cmd/agentbus
@@ -35,9 +35,10 @@ bench: ## measure the bus next to a bare proxy and this disk, into benchmarks/RE
 microbench: ## run the benchmarks of every package
 	go test -run '^$$' -bench . -benchmem ./...
 
-soak: ## drive 10,000 runs at once in one process; park 100,000, restart, let each go on; prints figures, in minutes on a quiet machine
+soak: ## drive 10,000 runs at once in one process; park 100,000, restart, let each go on; kill replicas for ten minutes; prints figures, in minutes on a quiet machine
 	AGENTBUS_SOAK=10000 go test -run 'TestSoak$$' -v -count 1 ./server
 	AGENTBUS_SOAK=100000 go test -run TestSoakParked -v -count 1 -timeout 60m ./server
+	AGENTBUS_SOAK=10m go test -run 'TestReplicasUnderFire|TestKilledAtEveryPointOnPostgres' -v -count 1 -timeout 60m ./cmd/agentbus
 
 fuzz: ## run every fuzz target for FUZZTIME (20s)
 	@set -e; go list -f '{{.Dir}}' ./... | while read -r dir; do \
@@ -52,6 +53,9 @@ interop: ## run the tests in interop/ with real clients, on Node
 
 clients: interop/.venv/ready ## install the clients that the documents show, for their test
 	cd interop && npm ci --no-audit --no-fund
+
+console: ## run the tests in browser/ with a real browser before the console, on Node; CHROMIUM names another one
+	cd browser && npm ci --no-audit --no-fund && npm test
 
 vuln: $(VULN) ## look for known vulnerabilities in what the code calls
 	$(VULN) ./...

@@ -132,6 +132,13 @@ type Config struct {
 	// are waited for; nil: none does.
 	Owner string
 	Alive func(owner string) bool
+	// WatchCall returns a channel that is closed when the call of a key ended in
+	// another process; release ends the watch. It may ring for nothing, or not at
+	// all: the ledger is asked now and then anyway. nil: nobody rings.
+	WatchCall func(key agentbus.Digest) (rung <-chan struct{}, release func())
+	// Rates are the rates of callers over all processes (G8); nil: this one has
+	// none beside it.
+	Rates Rates
 
 	// Directory tells anybody where the agents are that have an address, at
 	// /.well-known/webfinger and /.well-known/agent-card/{local} (C36); nil: both
@@ -185,6 +192,7 @@ type live struct {
 	slots    chan struct{} // one for each call that goes on without its caller
 	lines    lines         // who waits for which agent
 	rates    rates         // how much each caller may call
+	portions portions      // of what it may call over all processes
 	stopped  stops         // runs
 	tasks    tasks         // of A2A agents
 	inFlight atomic.Int64
@@ -279,6 +287,9 @@ func (c *Config) setDefaults() {
 	c.Budgets = narrowFirst(c.Budgets)
 	if c.Alive == nil {
 		c.Alive = func(string) bool { return false }
+	}
+	if c.WatchCall == nil {
+		c.WatchCall = func(agentbus.Digest) (<-chan struct{}, func()) { return nil, func() {} }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

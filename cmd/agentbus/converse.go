@@ -25,10 +25,15 @@ type runVerb struct {
 	MaxUSD   string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more."`
 	Timeout  time.Duration `placeholder:"10m" help:"It is over after this time."`
 	Detach   bool          `help:"Print the id of the run and return; a bus that serves over the same store drives it."`
+	Server   string        `placeholder:"URL" help:"A bus that serves: it drives the run, one of its conversations, paid by AGENTBUS_TOKEN. Else it is driven here."`
 }
 
-// Run drives the conversation here, over the store of the configuration.
+// Run drives the conversation here, over the store of the configuration, or
+// follows it at a bus.
 func (v *runVerb) Run(ctx context.Context, a *app) error {
+	if v.Server != "" {
+		return v.onServer(ctx, a)
+	}
 	st, err := v.start(a)
 	if err != nil {
 		return err
