@@ -124,7 +124,7 @@ func TestVersion(t *testing.T) {
 		{info, "", "", "agentbus 1.2.3, protocol 0 (" + platform + ", revision 0123456789ab, modified)"},
 		{info, "1.2.4", "", "agentbus 1.2.4, protocol 0 (" + platform + ", revision 0123456789ab, modified)"},
 	} {
-		if got := newBuild(tt.info, tt.linked, tt.revision).String(); got != tt.want {
+		if got := newBuild(tt.info, build{Version: tt.linked, Revision: tt.revision}).String(); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
