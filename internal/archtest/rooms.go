@@ -58,6 +58,7 @@ var rooms = []room{
 	{path: "internal/require", floor: 1, reach: nothing, kit: true},
 	{path: "internal/openapi", floor: 1, reach: nothing, kit: true},
 	{path: "internal/pgtest", floor: 1.5, reach: 1, kit: true}, // a PostgreSQL for tests; it says with require what is missing
+	{path: "internal/otlptest", floor: 1, reach: nothing, kit: true},
 	{path: "internal/archtest", floor: 1, reach: nothing, kit: true},
 }
 
