@@ -103,7 +103,7 @@ func (*keysListVerb) Run(ctx context.Context, a *app) error {
 	if len(keys) == 0 {
 		return a.answer([]agentbus.APIKey{}, "there are no keys; next: agentbus keys create NAME\n")
 	}
-	return a.answer(keys, table(rows))
+	return a.answer(keys, a.listing(rows))
 }
 
 func yes(b bool) string {

@@ -169,6 +169,22 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// Every code has the exit code that docs/errors.md tells.
+func TestExitsOfTheErrorPage(t *testing.T) {
+	t.Parallel()
+	page := read(t, "../../docs/errors.md")
+	for code, exit := range exits {
+		_, section, _ := strings.Cut(page, "\n### "+string(code)+"\n")
+		line, _, _ := strings.Cut(section, "\n")
+		if !strings.HasSuffix(line, fmt.Sprintf(" · exit %d", exit)) {
+			t.Errorf("%s ends with %d, and the page says %q", code, exit, line)
+		}
+	}
+	if pages := strings.Count(page, "\n### "); pages != len(exits) {
+		t.Errorf("%d codes on the page, %d with an exit code", pages, len(exits))
+	}
+}
+
 func TestReportAsJSON(t *testing.T) {
 	t.Parallel()
 	var stderr bytes.Buffer

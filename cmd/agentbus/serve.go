@@ -85,6 +85,8 @@ func (v *serveVerb) Run(ctx context.Context, a *app) error {
 // serve serves both listeners until ctx ends. The one of operators ends last:
 // they see how the bus drains.
 func (a *app) serve(ctx context.Context, s *server.Server, c *config.Config) error {
+	left := "agentbus: left before it had drained; what was being executed is settled or freed by the next start"
+	a.parting.Store(&left)
 	public, err := s.Listen(ctx)
 	if err != nil {
 		return taken(c.Listen, err, "set listen in the configuration (AGENTBUS_LISTEN)")
