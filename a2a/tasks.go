@@ -17,16 +17,17 @@ import (
 // A work is what it takes to execute a task, or to go on with it, as it is
 // stored: all but the credential.
 type work struct {
-	Caller     agentbus.Principal   `json:"caller"`
-	Base       string               `json:"base"`
-	Lineage    http.Header          `json:"lineage"`
-	Chain      *agentbus.AgentChain `json:"chain,omitempty"`
-	evidence   []agentbus.Evidence  // of the message; it is not stored, so a task that is taken up again has none (C20)
-	Minted     bool                 `json:"minted,omitempty"`
-	Signed     bool                 `json:"signed,omitempty"` // it was called with a credential
-	Messages   []agentbus.Message   `json:"messages"`
-	Asked      *wanted              `json:"asked,omitempty"`      // what it waits for
-	Resolution *agentbus.Resolution `json:"resolution,omitempty"` // what came of the ask before
+	Caller     agentbus.Principal     `json:"caller"`
+	Base       string                 `json:"base"`
+	Lineage    http.Header            `json:"lineage"`
+	Chain      *agentbus.AgentChain   `json:"chain,omitempty"`
+	decided    []agentbus.InterruptID // that it was executed again for
+	evidence   []agentbus.Evidence    // of the message; it is not stored, so a task that is taken up again has none (C20)
+	Minted     bool                   `json:"minted,omitempty"`
+	Signed     bool                   `json:"signed,omitempty"` // it was called with a credential
+	Messages   []agentbus.Message     `json:"messages"`
+	Asked      *wanted                `json:"asked,omitempty"`      // what it waits for
+	Resolution *agentbus.Resolution   `json:"resolution,omitempty"` // what came of the ask before
 }
 
 // A wanted is what is kept of what an agent asked, to go on with it: what is shown
@@ -186,7 +187,8 @@ func (l *live) settle(ctx context.Context, state sdk.TaskState, m *sdk.Message, 
 	t := l.stored
 	t.State, t.Owner, t.Updated, t.Version = string(state), "", now, t.Version+1
 	var err error
-	if t.Work, t.Sealed = nil, nil; ask != nil {
+	if t.Work, t.Sealed, t.Waits = nil, nil, nil; ask != nil {
+		t.Waits = l.work.waitsFor(ask)
 		l.work.Asked, l.work.Resolution = want(ask), nil
 		t.Sealed = l.stored.Sealed
 		t.Work, err = json.Marshal(l.work)

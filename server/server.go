@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"crypto/cipher"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -71,6 +72,8 @@ type Server struct {
 	url     atomic.Pointer[string] // where the bus is reached from this machine; nil: nowhere yet
 
 	face      *a2a.Face
+	fleeting  cipher.AEAD   // of this process alone, for what must not outlive it
+	decided   chan struct{} // rung when an interrupt was decided here
 	driven    drives
 	loopback  loopback
 	current   atomic.Pointer[wiring]
@@ -80,7 +83,7 @@ type Server struct {
 // New opens the store and builds the bus. Nothing listens yet; conversations
 // can be driven. Close it.
 func New(ctx context.Context, c Config) (*Server, error) {
-	s := &Server{cfg: c, log: c.Logger, owner: thisProcess()}
+	s := &Server{cfg: c, log: c.Logger, owner: thisProcess(), decided: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
