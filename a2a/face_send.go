@@ -3,6 +3,7 @@ package a2a
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"maps"
 	"net/http"
@@ -328,23 +329,37 @@ func (h handler) resume(ctx context.Context, in *incoming) (t agentbus.Task, err
 	}
 	u.request.Lineage.Auth = in.request.Lineage.Auth // of who goes on with it
 	before := u.work.Asked
-	u.work.Resolution, u.work.Asked = resolution(in, before), nil
-	if err := h.decide(ctx, before, u.work.Resolution); err != nil {
+	u.work.Resolution = resolution(in, before)
+	switch err := h.decide(ctx, before, u.work.Resolution); {
+	case errors.Is(err, errAfresh):
+		u.work.Resolution = nil
+		err = h.updated(ctx, &t, in, h.afresh(ctx, &t, &u, &in.known))
+		return t, err
+	case err != nil:
 		return t, err
 	}
+	u.work.Asked = nil
 	m := *in.message
 	m.ContextID = t.Context
 	if u.task.Status.Message != nil {
 		u.task.History = append(u.task.History, u.task.Status.Message)
 	}
 	u.task.History = append(u.task.History, &m)
-	switch err := h.goOn(ctx, &t, &u, &in.known); agentbus.CodeOf(err) {
-	case agentbus.CodeTurnMismatch: // the same message came meanwhile
+	err = h.updated(ctx, &t, in, h.goOn(ctx, &t, &u, &in.known))
+	return t, err
+}
+
+// updated returns what a message to a task is answered with whose change ended with
+// err. The task is another one when the same message came meanwhile (A19).
+func (h handler) updated(ctx context.Context, t *agentbus.Task, in *incoming, err error) error {
+	switch agentbus.CodeOf(err) {
+	case agentbus.CodeTurnMismatch:
 		made, digest, _, err := h.config.Tasks.TaskOf(ctx, t.Principal, t.Agent, in.known.ID)
-		return made, same(digest, &in.known, err)
+		*t = made
+		return same(digest, &in.known, err)
 	case agentbus.CodeLeaseLost:
-		return t, errBusy
+		return errBusy
 	default:
-		return t, err
+		return err
 	}
 }

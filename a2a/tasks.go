@@ -36,10 +36,7 @@ type wanted struct {
 	Kind       agentbus.AskKind       `json:"kind"`
 	Resume     json.RawMessage        `json:"resume,omitempty"`
 	Interrupts []agentbus.InterruptID `json:"interrupts,omitempty"` // that somebody below is parked on
-}
-
-func want(ask *agentbus.Ask) *wanted {
-	return &wanted{Kind: ask.Kind, Resume: ask.Resume, Interrupts: ask.Interrupts}
+	Issued     []issued               `json:"issued,omitempty"`     // parts of this bus's own
 }
 
 // request returns the request that the work is done for.
@@ -56,6 +53,7 @@ type live struct {
 	request *Request
 	work    work
 	cancel  context.CancelCauseFunc
+	issued  []issued      // with what it asks
 	ended   chan struct{} // closed once its end is stored
 
 	mu     sync.Mutex // guards the rest
@@ -189,7 +187,7 @@ func (l *live) settle(ctx context.Context, state sdk.TaskState, m *sdk.Message, 
 	var err error
 	if t.Work, t.Sealed, t.Waits = nil, nil, nil; ask != nil {
 		t.Waits = l.work.waitsFor(ask)
-		l.work.Asked, l.work.Resolution = want(ask), nil
+		l.work.Asked, l.work.Resolution = &wanted{Kind: ask.Kind, Resume: ask.Resume, Interrupts: ask.Interrupts, Issued: l.issued}, nil
 		t.Sealed = l.stored.Sealed
 		t.Work, err = json.Marshal(l.work)
 	}
