@@ -110,7 +110,7 @@ func (f *fan) due() (due []*branch) {
 	return due
 }
 
-// A Joined is the data of an [agentbus.EventJoined], as JSON.
+// A Joined is the data of an [EventJoined], as JSON.
 type Joined struct {
 	Join      Join              `json:"join"`
 	Done      int               `json:"done"`

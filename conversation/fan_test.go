@@ -129,14 +129,24 @@ func TestFanOutEvents(t *testing.T) {
 		for _, e := range j.events {
 			stored = append(stored, fmt.Sprintf("%s %s %d", strings.TrimPrefix(e.Type, "agentbus."), e.Turn, e.Hold))
 		}
-		want = []string{
-			"conversation.started  0", "turn.done r.t2.c 3", "turn.done r.t1.b 2", "turn.cancelled r.t0.a 1", "fanout.joined  0",
-			"turn.done r.t3.synth 0", "conversation.halted  0",
+		answer := func(turn string, hold int) (lines []string) {
+			for _, kind := range []string{"agent.invocation.completed", "provider.usage", "conversation.exchanged", "channel.written", "node.completed"} {
+				lines = append(lines, fmt.Sprintf("%s %s %d", kind, turn, hold))
+			}
+			return lines
 		}
+		want = slices.Concat([]string{
+			"run.started  0", "conversation.opened  0", "node.started r.t0.a 0", "agent.invocation.started r.t0.a 0",
+			"node.started r.t1.b 0", "agent.invocation.started r.t1.b 0", "node.started r.t2.c 0", "agent.invocation.started r.t2.c 0",
+		}, answer("r.t2.c", 3), answer("r.t1.b", 2), []string{
+			"agent.invocation.completed r.t0.a 1", "node.cancelled r.t0.a 1", "fanout.joined  0",
+			"node.started r.t3.synth 0", "agent.invocation.started r.t3.synth 0", "output.chunk r.t3.synth 0",
+		}, answer("r.t3.synth", 0), []string{"conversation.closed  0", "run.completed  0"})
 		if diff := cmp.Diff(want, stored); diff != "" {
 			t.Errorf("stored (-want +got)\n%s", diff)
 		}
-		if got := string(j.events[4].Data); got != `{"join":"quorum:2","done":2,"cancelled":1,"turns":["r.t0.a","r.t1.b","r.t2.c"]}` {
+		joined := slices.IndexFunc(j.events, func(e agentbus.Event) bool { return e.Type == agentbus.EventJoined })
+		if got := string(j.events[joined].Data); got != `{"join":"quorum:2","done":2,"cancelled":1,"turns":["r.t0.a","r.t1.b","r.t2.c"]}` {
 			t.Errorf("joined: %s", got)
 		}
 	})
@@ -197,7 +207,7 @@ func TestAbortOfFiftyBranches(t *testing.T) {
 // R5: who stops reading, wherever, leaves no branch behind.
 func TestReaderOfAFanOutStops(t *testing.T) {
 	t.Parallel()
-	for _, at := range []string{conversation.EventTurnStarted, conversation.EventDelta, agentbus.EventTurnDone, agentbus.EventTurnCancelled, agentbus.EventJoined} {
+	for _, at := range []string{conversation.EventTurnStarted, conversation.EventDelta, conversation.EventTurnDone, conversation.EventTurnCancelled, conversation.EventJoined} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

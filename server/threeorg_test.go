@@ -24,6 +24,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -121,7 +122,7 @@ func (s *sibling) serve(t *testing.T) (url string) {
 // organisation starts the bus of one of them, with a store of its own.
 func organisation(t *testing.T, yaml string, keys ...identity.StaticKey) (*server.Server, *httptest.Server) {
 	t.Helper()
-	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+filepath.Join(t.TempDir(), "bus.db")) + yaml
+	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))) + yaml
 	c, _, err := config.Parse("test", []byte(yaml), config.Source{Dev: true, Env: func(name string) (string, bool) { return "org-b-secret", name == "ORG_B" }})
 	if err != nil {
 		t.Fatal(err)
@@ -133,9 +134,7 @@ func organisation(t *testing.T, yaml string, keys ...identity.StaticKey) (*serve
 	bus := httptest.NewServer(s.Handler())
 	t.Cleanup(func() {
 		bus.Close()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		closed(t, s)
 	})
 	return s, bus
 }
