@@ -26,6 +26,9 @@ type Task struct {
 	Shown     []byte // the task as A2A shows it
 	Work      []byte // what it takes to execute it, or to go on with it; nil: it is over
 	Sealed    []byte // the credential that its agent is told, sealed; nil: there is none, or it is not kept
+	// Waits are the interrupts that runs below are parked on for it: it goes on when
+	// one of them is decided (R22); none: only its caller lets it go on.
+	Waits []InterruptID
 }
 
 // A TaskMessage is a message that a task was made of, or went on with (A19).

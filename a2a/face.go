@@ -37,6 +37,8 @@ type Tasks interface {
 	Tasks(ctx context.Context, q agentbus.TaskQuery) (tasks []agentbus.Task, total int, err error)
 	// DeadTasks returns tasks whose process no longer runs.
 	DeadTasks(ctx context.Context, alive func(owner string) bool, limit int) ([]agentbus.Task, error)
+	// DecidedTasks returns tasks that wait, of whose interrupts one was decided.
+	DecidedTasks(ctx context.Context, skip func(id string) bool, limit int) ([]agentbus.Task, error)
 }
 
 // A Served is an agent that a face serves.
@@ -67,7 +69,7 @@ type FaceConfig struct {
 	// resolution, and that is all.
 	Decide func(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) (done bool, err error)
 	// Interrupt returns such an interrupt; nil: what the agent asks is shown as it
-	// says it.
+	// says it, and Wake must not be called.
 	Interrupt func(ctx context.Context, id agentbus.InterruptID) (i agentbus.Interrupt, found bool, err error)
 	// Extensions are the URIs that cards declare, none of them required (A31).
 	Extensions []string
@@ -94,6 +96,10 @@ type Face struct {
 	mu     sync.Mutex // guards the rest
 	live   map[string]*live
 	closed bool
+	// Of tasks that wait: those that this process cannot go on with, and how many
+	// answers are under way; see Wake.
+	passed    map[string]struct{}
+	answering map[string]int
 }
 
 // NewFace returns the face that c describes.
@@ -113,7 +119,7 @@ func NewFace(c FaceConfig) (*Face, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Face{config: c, live: map[string]*live{}}
+	f := &Face{config: c, live: map[string]*live{}, passed: map[string]struct{}{}, answering: map[string]int{}}
 	f.ctx, f.leave = context.WithCancelCause(context.Background())
 	h := &a2asrv.InterceptedHandler{Handler: handler{f}, Interceptors: []a2asrv.CallInterceptor{userOf{}}, Logger: slog.New(slog.DiscardHandler)}
 	alive := a2asrv.WithTransportKeepAlive(c.KeepAlive)

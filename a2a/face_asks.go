@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"maps"
 	"strings"
 	"time"
@@ -38,24 +39,33 @@ func partDigest(raw json.RawMessage) string {
 // question returns what a task that waits asks for: in words, and the policy
 // parts as their issuers wrote them (C19, C28); those of x402 where x402 reads
 // them (C32). What runs below are parked on is read from there: there may be
-// several, and each has its own part.
+// several, and each has its own part. An approval is asked for by a part of ours.
 func (l *live) question(ctx context.Context, e *agentbus.Error) *sdk.Message {
 	ask := e.Ask
 	m := l.say(cmp.Or(ask.Prompt, ask.Title, e.Message), "asks."+time.Now().UTC().Format("20060102T150405.000000"))
 	if len(ask.Choices) > 0 {
 		m.Parts = append(m.Parts, sdk.NewTextPart("\n("+strings.Join(ask.Choices, ", ")+")"))
 	}
-	asks, from := []agentbus.Ask{*ask}, []any(nil)
-	if open := l.parked(ctx, ask); len(open) > 0 {
-		asks = nil
-		for i := range open {
-			asks = append(asks, open[i].Ask)
-			path := make([]string, len(open[i].Path))
-			for j, s := range open[i].Path {
-				path[j] = string(s)
-			}
-			from = append(from, map[string]any{"from": strings.Join(path, "/"), "digest": partDigest(open[i].Ask.Policy), "interrupt": string(open[i].ID)})
+	open := l.parked(ctx, ask)
+	if len(open) == 0 {
+		open = []agentbus.Interrupt{{Ask: *ask}}
+	}
+	asks, from := make([]agentbus.Ask, len(open)), []any(nil)
+	for i := range open {
+		id := open[i].ID
+		if asks[i] = open[i].Ask; asks[i].Kind == agentbus.AskApproval && len(asks[i].Policy) == 0 {
+			var mine issued
+			asks[i].Policy, mine = issue(&asks[i], id)
+			l.issued = append(l.issued, mine)
 		}
+		if id == "" {
+			continue
+		}
+		path := make([]string, len(open[i].Path))
+		for j, s := range open[i].Path {
+			path[j] = string(s)
+		}
+		from = append(from, map[string]any{"from": strings.Join(path, "/"), "digest": partDigest(asks[i].Policy), "interrupt": string(id)})
 	}
 	var parts []json.RawMessage
 	for i := range asks {
@@ -86,7 +96,8 @@ func (l *live) question(ctx context.Context, e *agentbus.Error) *sdk.Message {
 	return m
 }
 
-// parked returns what runs below are parked on, in words of policy, for an ask.
+// parked returns what runs below are parked on for an ask: by policy parts, and
+// approvals.
 func (l *live) parked(ctx context.Context, ask *agentbus.Ask) (open []agentbus.Interrupt) {
 	if l.face.config.Interrupt == nil {
 		return nil
@@ -97,7 +108,7 @@ func (l *live) parked(ctx context.Context, ask *agentbus.Ask) (open []agentbus.I
 			l.face.log(ctx, "what the task waits for cannot be read", l.stored.ID, err)
 			return nil
 		}
-		if found && i.Open() && len(i.Ask.Policy) > 0 {
+		if found && i.Open() && (len(i.Ask.Policy) > 0 || i.Ask.Kind == agentbus.AskApproval) {
 			open = append(open, i)
 		}
 	}
@@ -116,12 +127,30 @@ func payments(ask *agentbus.Ask) map[string]json.RawMessage {
 	return paying(part.Data)
 }
 
+// errAfresh says that an answer decides none of the approvals that a task waits for.
+var errAfresh = errors.New("decides nothing")
+
 var errNotAsked = fault(CodeInvalidParams, "", "the resolution answers nothing that this task asked", "name the state of the policy part that the task shows now")
 
 // decide resolves what a run below is parked on for the task (R22): one of what
 // it waits for, that whose state the resolution names, or the first that waits
 // (C31). Whoever was faster has decided.
-func (h handler) decide(ctx context.Context, a *wanted, r *agentbus.Resolution) error {
+//
+// An approval is decided by the part that was issued for it; errAfresh: by none.
+func (h handler) decide(ctx context.Context, a *wanted, r *agentbus.Resolution) (err error) {
+	if a != nil && len(a.Issued) > 0 {
+		of, how, ok := a.answered(r)
+		if ok {
+			*r = how
+			if of.Interrupt != "" && h.config.Decide != nil {
+				_, err = h.config.Decide(ctx, of.Interrupt, how)
+			}
+			return err
+		}
+		if len(a.Issued) >= len(a.Interrupts) || r.PolicyState() == "" && r.Policy == nil { // nothing else was asked, or meant
+			return errAfresh
+		}
+	}
 	if a == nil || h.config.Decide == nil || len(a.Interrupts) == 0 {
 		return nil
 	}
@@ -144,9 +173,6 @@ func resolution(in *incoming, ask *wanted) *agentbus.Resolution {
 	out := &agentbus.Resolution{Decision: agentbus.DecisionGranted, Text: in.text, By: in.request.Caller.ID, At: time.Now()}
 	if ask != nil {
 		out.Resume = ask.Resume
-		if ask.Kind == agentbus.AskApproval && denies(in.text) {
-			out.Decision = agentbus.DecisionDenied
-		}
 	}
 	payment := paying(in.message.Metadata)
 	told, _ := metaAt(in.message.Metadata, metaMentionable, metaResolution).(map[string]any)

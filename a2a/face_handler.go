@@ -171,7 +171,7 @@ func (h handler) CancelTask(ctx context.Context, req *sdk.CancelTaskRequest) (*s
 		}
 		now := time.Now()
 		task.Status = sdk.TaskStatus{State: sdk.TaskStateCanceled, Timestamp: &now}
-		t.State, t.Owner, t.Work, t.Sealed, t.Updated, t.Version = string(sdk.TaskStateCanceled), "", nil, nil, now, t.Version+1
+		t.State, t.Owner, t.Work, t.Sealed, t.Waits, t.Updated, t.Version = string(sdk.TaskStateCanceled), "", nil, nil, nil, now, t.Version+1
 		if t.Shown, err = oneLine(task); err == nil {
 			err = h.config.Tasks.UpdateTask(ctx, t, nil)
 		}

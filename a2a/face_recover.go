@@ -39,36 +39,47 @@ func (f *Face) Recover(ctx context.Context) (n int, err error) {
 }
 
 func (f *Face) recover(ctx context.Context, t *agentbus.Task) error {
-	task, err := shown(t)
+	u, err := f.takeUp(ctx, t)
 	if err != nil {
 		return err
 	}
-	var w work
-	if err := json.Unmarshal(t.Work, &w); err != nil {
-		return err
-	}
-	r, err := w.request(t)
-	if err != nil {
-		return err
-	}
-	served, ok := f.config.Agent(t.Agent)
-	if ok && t.Sealed != nil && f.config.Unseal != nil {
-		r.Lineage.Auth, ok, err = f.config.Unseal(ctx, t.ID, t.Payer, t.Sealed)
-	} else if t.Sealed != nil || w.Signed {
-		ok = false
-	}
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	t.Owner, t.Version, t.Updated = f.config.Owner, t.Version+1, now
-	if !ok {
-		return f.lose(ctx, t, task, now)
+	t.Owner, t.Version, t.Updated = f.config.Owner, t.Version+1, time.Now()
+	if !u.ok {
+		return f.lose(ctx, t, u.task, t.Updated)
 	}
 	if err := f.config.Tasks.UpdateTask(ctx, *t, nil); err != nil {
 		return err
 	}
-	return f.begin(*t, task, w, r, served.Backend) //nolint:contextcheck // a task outlives whoever took it up (A32)
+	return f.begin(*t, u.task, u.work, u.request, u.backend) //nolint:contextcheck // a task outlives whoever took it up (A32)
+}
+
+// A taken is a stored task that nobody executes, with what it takes to do so.
+type taken struct {
+	task    *sdk.Task
+	work    work
+	request *Request
+	backend agentbus.Backend
+	ok      bool // its agent is there, and its credential known
+}
+
+func (f *Face) takeUp(ctx context.Context, t *agentbus.Task) (u taken, err error) {
+	if u.task, err = shown(t); err != nil {
+		return u, err
+	}
+	if err := json.Unmarshal(t.Work, &u.work); err != nil {
+		return u, err
+	}
+	if u.request, err = u.work.request(t); err != nil {
+		return u, err
+	}
+	served, ok := f.config.Agent(t.Agent)
+	if ok && t.Sealed != nil && f.config.Unseal != nil {
+		u.request.Lineage.Auth, ok, err = f.config.Unseal(ctx, t.ID, t.Payer, t.Sealed)
+	} else if t.Sealed != nil || u.work.Signed {
+		ok = false
+	}
+	u.backend, u.ok = served.Backend, ok
+	return u, err
 }
 
 // lose ends a task that cannot be gone on with. Whether its agent has answered

@@ -3,6 +3,7 @@ package a2a
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"maps"
 	"net/http"
@@ -315,45 +316,50 @@ func (h handler) resume(ctx context.Context, in *incoming) (t agentbus.Task, err
 	case !interrupted(state):
 		return t, errBusy
 	}
-	task, err := shown(&t)
-	if err != nil {
+	defer h.answer(t.ID)()
+	u := taken{backend: in.backend}
+	if u.task, err = shown(&t); err != nil {
 		return t, err
 	}
-	var w work
-	if err := json.Unmarshal(t.Work, &w); err != nil {
+	if err := json.Unmarshal(t.Work, &u.work); err != nil {
 		return t, err
 	}
-	r, err := w.request(&t)
-	if err != nil {
+	if u.request, err = u.work.request(&t); err != nil {
 		return t, err
 	}
-	r.Lineage.Auth = in.request.Lineage.Auth // of who goes on with it
-	before := w.Asked
-	w.Resolution, w.Asked = resolution(in, before), nil
-	if err := h.decide(ctx, before, w.Resolution); err != nil {
+	u.request.Lineage.Auth = in.request.Lineage.Auth // of who goes on with it
+	before := u.work.Asked
+	u.work.Resolution = resolution(in, before)
+	switch err := h.decide(ctx, before, u.work.Resolution); {
+	case errors.Is(err, errAfresh):
+		u.work.Resolution = nil
+		err = h.updated(ctx, &t, in, h.afresh(ctx, &t, &u, &in.known))
+		return t, err
+	case err != nil:
 		return t, err
 	}
+	u.work.Asked = nil
 	m := *in.message
 	m.ContextID = t.Context
-	now := time.Now()
-	if task.Status.Message != nil {
-		task.History = append(task.History, task.Status.Message)
+	if u.task.Status.Message != nil {
+		u.task.History = append(u.task.History, u.task.Status.Message)
 	}
-	task.History = append(task.History, &m)
-	task.Status = sdk.TaskStatus{State: sdk.TaskStateSubmitted, Timestamp: &now}
-	t.State, t.Owner, t.Updated, t.Version = string(task.Status.State), h.config.Owner, now, t.Version+1
-	if err := h.fill(&t, task, &w, r.Lineage.Auth); err != nil {
-		return t, err
-	}
-	switch err := h.config.Tasks.UpdateTask(ctx, t, &in.known); agentbus.CodeOf(err) {
-	case "":
-	case agentbus.CodeTurnMismatch: // the same message came meanwhile
+	u.task.History = append(u.task.History, &m)
+	err = h.updated(ctx, &t, in, h.goOn(ctx, &t, &u, &in.known))
+	return t, err
+}
+
+// updated returns what a message to a task is answered with whose change ended with
+// err. The task is another one when the same message came meanwhile (A19).
+func (h handler) updated(ctx context.Context, t *agentbus.Task, in *incoming, err error) error {
+	switch agentbus.CodeOf(err) {
+	case agentbus.CodeTurnMismatch:
 		made, digest, _, err := h.config.Tasks.TaskOf(ctx, t.Principal, t.Agent, in.known.ID)
-		return made, same(digest, &in.known, err)
+		*t = made
+		return same(digest, &in.known, err)
 	case agentbus.CodeLeaseLost:
-		return t, errBusy
+		return errBusy
 	default:
-		return t, err
+		return err
 	}
-	return t, h.begin(t, task, w, r, in.backend) //nolint:contextcheck // a task outlives its caller (A32)
 }

@@ -17,16 +17,17 @@ import (
 // A work is what it takes to execute a task, or to go on with it, as it is
 // stored: all but the credential.
 type work struct {
-	Caller     agentbus.Principal   `json:"caller"`
-	Base       string               `json:"base"`
-	Lineage    http.Header          `json:"lineage"`
-	Chain      *agentbus.AgentChain `json:"chain,omitempty"`
-	evidence   []agentbus.Evidence  // of the message; it is not stored, so a task that is taken up again has none (C20)
-	Minted     bool                 `json:"minted,omitempty"`
-	Signed     bool                 `json:"signed,omitempty"` // it was called with a credential
-	Messages   []agentbus.Message   `json:"messages"`
-	Asked      *wanted              `json:"asked,omitempty"`      // what it waits for
-	Resolution *agentbus.Resolution `json:"resolution,omitempty"` // what came of the ask before
+	Caller     agentbus.Principal     `json:"caller"`
+	Base       string                 `json:"base"`
+	Lineage    http.Header            `json:"lineage"`
+	Chain      *agentbus.AgentChain   `json:"chain,omitempty"`
+	decided    []agentbus.InterruptID // that it was executed again for
+	evidence   []agentbus.Evidence    // of the message; it is not stored, so a task that is taken up again has none (C20)
+	Minted     bool                   `json:"minted,omitempty"`
+	Signed     bool                   `json:"signed,omitempty"` // it was called with a credential
+	Messages   []agentbus.Message     `json:"messages"`
+	Asked      *wanted                `json:"asked,omitempty"`      // what it waits for
+	Resolution *agentbus.Resolution   `json:"resolution,omitempty"` // what came of the ask before
 }
 
 // A wanted is what is kept of what an agent asked, to go on with it: what is shown
@@ -35,10 +36,7 @@ type wanted struct {
 	Kind       agentbus.AskKind       `json:"kind"`
 	Resume     json.RawMessage        `json:"resume,omitempty"`
 	Interrupts []agentbus.InterruptID `json:"interrupts,omitempty"` // that somebody below is parked on
-}
-
-func want(ask *agentbus.Ask) *wanted {
-	return &wanted{Kind: ask.Kind, Resume: ask.Resume, Interrupts: ask.Interrupts}
+	Issued     []issued               `json:"issued,omitempty"`     // parts of this bus's own
 }
 
 // request returns the request that the work is done for.
@@ -55,6 +53,7 @@ type live struct {
 	request *Request
 	work    work
 	cancel  context.CancelCauseFunc
+	issued  []issued      // with what it asks
 	ended   chan struct{} // closed once its end is stored
 
 	mu     sync.Mutex // guards the rest
@@ -186,8 +185,9 @@ func (l *live) settle(ctx context.Context, state sdk.TaskState, m *sdk.Message, 
 	t := l.stored
 	t.State, t.Owner, t.Updated, t.Version = string(state), "", now, t.Version+1
 	var err error
-	if t.Work, t.Sealed = nil, nil; ask != nil {
-		l.work.Asked, l.work.Resolution = want(ask), nil
+	if t.Work, t.Sealed, t.Waits = nil, nil, nil; ask != nil {
+		t.Waits = l.work.waitsFor(ask)
+		l.work.Asked, l.work.Resolution = &wanted{Kind: ask.Kind, Resume: ask.Resume, Interrupts: ask.Interrupts, Issued: l.issued}, nil
 		t.Sealed = l.stored.Sealed
 		t.Work, err = json.Marshal(l.work)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -283,5 +284,39 @@ func TestK7UsersOnTheWire(t *testing.T) {
 		if h := kagent.next(t).header; !cmp.Equal(h["X-User-Id"], []string{user}) || (user == "mallory") != cmp.Equal(h["X-Kagent-Source"], []string{"agent"}) {
 			t.Errorf("for %s: %v", user, h)
 		}
+	}
+}
+
+// K3: the conversation that a request of responses names is the session of its
+// caller, who tells none by itself; a root that it tells stays.
+func TestK3ResponsesConversation(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "a", nil)
+	b := newBus(t, nil, a)
+	for i, tt := range []struct {
+		conversation, header string
+		parent, root         string
+	}{
+		{`"conv_1"`, "", "conv_1", "conv_1"},
+		{`{"id":"conv_2"}`, "", "conv_2", "conv_2"},
+		{`"conv_3"`, "x-kagent-root-context-id: r", "conv_3", "r"},
+		{`"conv_4"`, "x-kagent-parent-context-id: p", "p", ""},
+		{`"é"`, "", agentbus.SessionID("é"), agentbus.SessionID("é")},
+		{`null`, "", "", ""},
+		{`7`, "", "", ""},
+	} {
+		run := "r" + strconv.Itoa(i)
+		got := b.send(http.MethodPost, "/v1/responses", `{"model":"a","input":"hi","conversation":`+tt.conversation+`}`, append(slices.DeleteFunc(lines(tt.header), func(l string) bool { return l == "" }), append(turn(run, run+".t0.a"), asAlice)...)...)
+		if got.status != http.StatusOK {
+			t.Fatal(got)
+		}
+		h := a.next(t).header
+		if h.Get("X-Kagent-Parent-Context-Id") != tt.parent || h.Get("X-Kagent-Root-Context-Id") != tt.root {
+			t.Errorf("%s, %q: %q in %q", tt.conversation, tt.header, h["X-Kagent-Parent-Context-Id"], h["X-Kagent-Root-Context-Id"])
+		}
+	}
+	b.send(http.MethodPost, chatRoute, `{"model":"a","messages":[],"conversation":"conv_1"}`, append(turn("c", "c.t0.a"), asAlice)...)
+	if h := a.next(t).header; h.Get("X-Kagent-Root-Context-Id") != "" {
+		t.Errorf("of another dialect: %v", h)
 	}
 }

@@ -14,13 +14,14 @@ import (
 type peek struct {
 	model         string
 	stream        bool
-	modelAt, over int // where the value of model stands in the body: [modelAt, over); 0, 0 when it has none
+	conversation  string // the id of the conversation that a request of responses belongs to; "": none is named
+	modelAt, over int    // where the value of model stands in the body: [modelAt, over); 0, 0 when it has none
 	// figures are those of peeked that bound an answer; 0: the body has none.
 	figures [len(peeked)]int64
 }
 
 // peeked are the keys that are read.
-var peeked = [...]string{"model", "stream", "n", "max_tokens", "max_completion_tokens", "max_output_tokens"}
+var peeked = [...]string{"model", "stream", "n", "max_tokens", "max_completion_tokens", "max_output_tokens", "conversation"}
 
 // Where in peeked they stand.
 const (
@@ -30,6 +31,7 @@ const (
 	peekedMaxTokens
 	peekedMaxCompletion
 	peekedMaxOutput
+	peekedConversation
 )
 
 // noFigure stands for a value that bounds nothing, or that two readers could
@@ -77,6 +79,8 @@ func peekBody(body []byte) (p peek, err error) {
 func (p *peek) set(f int, body []byte, at, over int) error {
 	v := body[at:over]
 	switch {
+	case f == peekedConversation:
+		p.conversation = conversationID(v)
 	case f > peekedStream:
 		p.figures[f] = figure(v)
 	case f == peekedModel && v[0] == '"':
@@ -89,6 +93,27 @@ func (p *peek) set(f int, body []byte, at, over int) error {
 		return invalidRequest(`"stream" is not a boolean`, `send "stream": true or false`)
 	}
 	return nil
+}
+
+// conversationID reads the id of a conversation: a string, or an object that has it.
+func conversationID(v []byte) (id string) {
+	var object struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(v, &id) == nil {
+		return id
+	}
+	_ = json.Unmarshal(v, &object) // what is neither names none
+	return object.ID
+}
+
+// correlate tells the agent of the conversation that a request of responses names, as
+// the session of its caller, who tells none by itself (K3).
+func (x *exchange) correlate() {
+	l := &x.lineage
+	if id := x.peek.conversation; x.dialect == dialectResponses && x.inProcess == nil && id != "" && l.ParentContext == "" {
+		l.ParentContext, l.RootContext = l.Contexts(id, false)
+	}
 }
 
 // figure reads a count: a whole number above 0, or null, which is none.

@@ -38,6 +38,7 @@ func (g *Gateway) findTarget(r *http.Request, x *exchange) error {
 		if x.peek, err = peekBody(x.body); err != nil {
 			return err
 		}
+		x.correlate()
 	}
 	if !strings.HasPrefix(r.URL.EscapedPath(), agentsPrefix) {
 		if name = x.peek.model; name == "" {

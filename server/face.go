@@ -18,16 +18,13 @@ var extensions = []string{a2a.ExtensionPolicy, a2a.ExtensionIdentity}
 // buildFace builds what serves agents of other dialects to callers that speak
 // A2A. It outlasts configurations: a task ends with the agents it began with.
 func (s *Server) buildFace() (err error) {
+	if s.fleeting, err = fleeting(); err != nil {
+		return err
+	}
 	s.face, err = a2a.NewFace(a2a.FaceConfig{
 		Tasks: s.store, Owner: s.owner, Alive: s.alive, Logger: s.log, Extensions: extensions,
 		Agent: func(name string) (a2a.Served, bool) { return s.now().served(name) },
-		Seal: func(task string, c agentbus.Credential) ([]byte, error) {
-			return s.now().seal(agentbus.ExecutionID(task), c)
-		},
-		Unseal: func(ctx context.Context, task string, payer agentbus.Payer, sealed []byte) (agentbus.Credential, bool, error) {
-			c, why, err := s.now().opened(ctx, sealed, agentbus.ExecutionID(task), payer)
-			return c, err == nil && why == "", err
-		},
+		Seal:  s.sealTask, Unseal: s.openTask,
 		Decide: s.decide, Interrupt: s.store.Interrupt,
 	})
 	return err
@@ -80,11 +77,12 @@ func faced(b agentbus.Backend) agentbus.Backend {
 	})
 }
 
-// recoverEvery is how often tasks are looked for whose process has died.
+// recoverEvery is how often tasks are looked for whose process has died, or for which
+// another process has decided what they wait for.
 const recoverEvery = 2 * time.Second
 
-// recovering takes up the tasks of dead processes, until the function it returns
-// is called.
+// recovering takes up the tasks of dead processes, and those that somebody has decided
+// for, until the function it returns is called.
 func (s *Server) recovering(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -93,16 +91,13 @@ func (s *Server) recovering(ctx context.Context) (stop func()) {
 		tick := time.NewTicker(recoverEvery)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			n, err := s.face.Recover(ctx)
-			if err != nil && ctx.Err() == nil {
-				s.log.LogAttrs(ctx, slog.LevelWarn, "cannot look for tasks of dead processes", slog.Any("error", err))
-			}
-			if n > 0 {
-				s.log.LogAttrs(ctx, slog.LevelInfo, "tasks of dead processes taken up", slog.Int("tasks", n))
+			dead := s.takeUp(ctx, "tasks of dead processes", s.face.Recover)
+			if woken := s.takeUp(ctx, "tasks that were decided", s.face.Wake); dead+woken > 0 {
 				continue
 			}
 			select {
 			case <-tick.C:
+			case <-s.decided:
 			case <-ctx.Done():
 			}
 		}
@@ -110,5 +105,25 @@ func (s *Server) recovering(ctx context.Context) (stop func()) {
 	return func() {
 		cancel()
 		<-ended
+	}
+}
+
+// takeUp goes on with tasks, and returns how many.
+func (s *Server) takeUp(ctx context.Context, which string, take func(context.Context) (int, error)) int {
+	n, err := take(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "cannot look for tasks", slog.String("which", which), slog.Any("error", err))
+	}
+	if n > 0 {
+		s.log.LogAttrs(ctx, slog.LevelInfo, "tasks taken up", slog.String("which", which), slog.Int("tasks", n))
+	}
+	return n
+}
+
+// tellDecided has the tasks looked at that wait for a decision.
+func (s *Server) tellDecided() {
+	select {
+	case s.decided <- struct{}{}:
+	default: // they will be
 	}
 }

@@ -36,6 +36,7 @@ func (s *Server) Resolve(ctx context.Context, id agentbus.InterruptID, r agentbu
 	if i, err = s.store.Resolve(ctx, id, r); err != nil {
 		return i, err
 	}
+	s.tellDecided()
 	s.log.LogAttrs(ctx, slog.LevelInfo, "interrupt resolved", slog.String("interrupt", string(id)), slog.String("run", string(i.Run)),
 		slog.String("decision", string(r.Decision)), slog.String("by", r.By))
 	return i, nil
@@ -110,6 +111,7 @@ func (s *Server) expire(ctx context.Context) {
 		}
 		if n > 0 {
 			s.log.LogAttrs(ctx, slog.LevelInfo, "interrupts expired", slog.Int("interrupts", n))
+			s.tellDecided()
 		}
 		if err != nil || n < expireBatch {
 			return

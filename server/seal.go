@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/rand"
 	"errors"
 	"fmt"
 
@@ -61,6 +62,12 @@ func (s *wiring) opened(ctx context.Context, sealed []byte, id agentbus.Executio
 	if err != nil {
 		return c, "its credential was sealed under another key", nil //nolint:nilerr // the reason is the error
 	}
+	return s.accepted(ctx, plain, payer)
+}
+
+// accepted returns a credential that was sealed, once it is known to be that of
+// payer. Without one it says why.
+func (s *wiring) accepted(ctx context.Context, plain []byte, payer agentbus.Payer) (c agentbus.Credential, why string, err error) {
 	c = agentbus.NewCredential(string(plain))
 	p, err := s.identity.Identify(ctx, c)
 	switch refused := agentbus.CodeOf(err) == agentbus.CodeUnauthenticated; {
@@ -70,6 +77,41 @@ func (s *wiring) opened(ctx context.Context, sealed []byte, id agentbus.Executio
 		return agentbus.Credential{}, "its sealed credential is not accepted any more", nil
 	}
 	return c, "", nil
+}
+
+// fleeting returns a cipher whose key is nowhere but in this process: what is sealed
+// with it can be opened until the process ends.
+func fleeting() (cipher.AEAD, error) {
+	var key [32]byte
+	_, _ = rand.Read(key[:]) // never fails since Go 1.24
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// sealTask returns a credential as it is stored with a task: under the sealing key,
+// or, where there is none, for as long as this process lives, so that the task goes
+// on when somebody decides what it waits for (R22).
+func (s *Server) sealTask(task string, c agentbus.Credential) ([]byte, error) {
+	sealed, err := s.now().seal(agentbus.ExecutionID(task), c)
+	if err != nil || sealed != nil || c.IsZero() {
+		return sealed, err
+	}
+	return s.fleeting.Seal(nil, nil, []byte(c.Reveal()), []byte(task)), nil //nolint:forbidigo,gosec // sealed (P19); the cipher makes its nonce
+}
+
+// openTask returns that credential, unless it cannot be opened here, or is not
+// accepted any more.
+func (s *Server) openTask(ctx context.Context, task string, payer agentbus.Payer, sealed []byte) (c agentbus.Credential, ok bool, err error) {
+	var why string
+	if plain, failed := s.fleeting.Open(nil, nil, sealed, []byte(task)); failed == nil {
+		c, why, err = s.now().accepted(ctx, plain, payer)
+	} else {
+		c, why, err = s.now().opened(ctx, sealed, agentbus.ExecutionID(task), payer)
+	}
+	return c, err == nil && why == "", err
 }
 
 // waiting is the halt of a run that needs the credential of its payer.

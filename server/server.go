@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"crypto/cipher"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -76,6 +77,8 @@ type Server struct {
 	face      *a2a.Face
 	queued    func() int                         // writes that wait for the store
 	drained   atomic.Pointer[[]agentbus.Drained] // agents that get no new calls; nil: not read yet
+	fleeting  cipher.AEAD                        // of this process alone, for what must not outlive it
+	decided   chan struct{}                      // rung when an interrupt was decided here
 	driven    drives
 	loopback  loopback
 	current   atomic.Pointer[wiring]
@@ -85,7 +88,7 @@ type Server struct {
 // New opens the store and builds the bus. Nothing listens yet; conversations
 // can be driven. Close it.
 func New(ctx context.Context, c Config) (*Server, error) {
-	s := &Server{cfg: c, log: c.Logger, owner: thisProcess()}
+	s := &Server{cfg: c, log: c.Logger, owner: thisProcess(), decided: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

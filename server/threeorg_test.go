@@ -146,6 +146,9 @@ type three struct {
 	at       *httptest.Server // B
 	siblings []*sibling
 	header   http.Header // of what is sent
+	agent    string      // that it is sent to; "": desk
+	url      string      // of the agents, where at is nil
+	client   *http.Client
 }
 
 func newThree(t *testing.T, siblings ...*sibling) *three {
@@ -189,8 +192,20 @@ func (w *three) in(t *testing.T, contextID, id, text string) gjson.Result {
 
 func (w *three) post(t *testing.T, key, message string) gjson.Result {
 	t.Helper()
-	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":%s}}`, message)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.at.URL+"/a2a/desk", strings.NewReader(body))
+	agent := w.agent
+	if agent == "" {
+		agent = "desk"
+	}
+	return w.rpc(t, key, agent, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":%s}}`, message))
+}
+
+func (w *three) rpc(t *testing.T, key, agent, body string) gjson.Result {
+	t.Helper()
+	url, client := w.url, w.client
+	if w.at != nil {
+		url, client = w.at.URL+"/a2a/", w.at.Client()
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+agent, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +213,7 @@ func (w *three) post(t *testing.T, key, message string) gjson.Result {
 	r.Header.Set("Authorization", "Bearer "+key)
 	r.Header.Set("A2A-Version", "1.0")
 	r.Header.Set("Content-Type", "application/json")
-	resp, err := w.at.Client().Do(r)
+	resp, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

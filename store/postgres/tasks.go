@@ -2,18 +2,30 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/agentbus/agentbus"
 )
 
-const taskColumns = "id, agent, principal, payer, context, state, version, owner, created, updated, shown, work, sealed"
+const taskColumns = "id, agent, principal, payer, context, state, version, owner, created, updated, shown, work, sealed, waits"
 
 func readTask(r *row) agentbus.Task {
-	return agentbus.Task{
+	t := agentbus.Task{
 		ID: r.text(), Agent: r.text(), Principal: r.text(), Payer: agentbus.Payer(r.text()), Context: r.text(), State: r.text(),
 		Version: r.int64(), Owner: r.text(), Created: r.time(), Updated: r.time(), Shown: r.blob(), Work: r.blob(), Sealed: r.blob(),
 	}
+	r.json(&t.Waits)
+	return t
+}
+
+// waits is what a task waits for as it is stored.
+func waits(t *agentbus.Task) any {
+	if len(t.Waits) == 0 {
+		return nil
+	}
+	raw, _ := json.Marshal(t.Waits) // strings
+	return string(raw)
 }
 
 // maxForgotten is how many old rows of a kind a new task takes away: more than
@@ -46,8 +58,8 @@ func (s *Store) CreateTask(ctx context.Context, t agentbus.Task, m agentbus.Task
 			}
 			return result{digest: r.digest(), task: readTask(r), known: true}, nil
 		}
-		_, err = c.exec("INSERT INTO a2a_tasks ("+taskColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
-			t.ID, t.Agent, t.Principal, string(t.Payer), t.Context, t.State, t.Version, t.Owner, micros(t.Created), micros(t.Updated), t.Shown, blob(t.Work), blob(t.Sealed))
+		_, err = c.exec("INSERT INTO a2a_tasks ("+taskColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+			t.ID, t.Agent, t.Principal, string(t.Payer), t.Context, t.State, t.Version, t.Owner, micros(t.Created), micros(t.Updated), t.Shown, blob(t.Work), blob(t.Sealed), waits(&t))
 		if err == nil {
 			err = addMessage(c, &t, &m)
 		}
@@ -85,8 +97,8 @@ func (s *Store) UpdateTask(ctx context.Context, t agentbus.Task, m *agentbus.Tas
 				return struct{}{}, knownMessage(err)
 			}
 		}
-		n, err := c.exec("UPDATE a2a_tasks SET state = $2, version = $3, owner = $4, updated = $5, shown = $6, work = $7, sealed = $8 WHERE id = $1 AND version = $3 - 1",
-			t.ID, t.State, t.Version, t.Owner, micros(t.Updated), t.Shown, blob(t.Work), blob(t.Sealed))
+		n, err := c.exec("UPDATE a2a_tasks SET state = $2, version = $3, owner = $4, updated = $5, shown = $6, work = $7, sealed = $8, waits = $9 WHERE id = $1 AND version = $3 - 1",
+			t.ID, t.State, t.Version, t.Owner, micros(t.Updated), t.Shown, blob(t.Work), blob(t.Sealed), waits(&t))
 		switch {
 		case err != nil:
 			return struct{}{}, err
@@ -162,6 +174,19 @@ func (s *Store) DeadTasks(ctx context.Context, alive func(owner string) bool, li
 	return dead, err
 }
 
+// DecidedTasks returns tasks that wait, by id, of whose interrupts one was decided
+// (R22), at most limit, and none that skip names. skip must not use the store.
+func (s *Store) DecidedTasks(ctx context.Context, skip func(id string) bool, limit int) (decided []agentbus.Task, err error) {
+	err = s.each(ctx, "find tasks to go on with", func(r *row) bool {
+		if t := readTask(r); !skip(t.ID) {
+			decided = append(decided, t)
+		}
+		return len(decided) < limit
+	}, "SELECT "+taskColumns+` FROM a2a_tasks t WHERE t.waits IS NOT NULL
+		AND EXISTS (SELECT 1 FROM jsonb_array_elements_text(t.waits::jsonb) w(id) JOIN interrupts i ON i.id = w.id WHERE i.decision <> '') ORDER BY t.id`)
+	return decided, err
+}
+
 // Session returns what was kept last under key (A24).
 func (s *Store) Session(ctx context.Context, key agentbus.Digest) (state []byte, found bool, err error) {
 	return only(ctx, s, "read an A2A session", (*row).blob, "SELECT state FROM a2a_sessions WHERE key = $1", key[:])
@@ -181,5 +206,5 @@ func (s *Store) KeepSession(ctx context.Context, key agentbus.Digest, state []by
 }
 
 // taskOfMessage finds the task that a message made or went on with.
-const taskOfMessage = `SELECT digest, id, t.agent, t.principal, payer, context, state, version, owner, created, updated, shown, work, sealed
+const taskOfMessage = `SELECT digest, id, t.agent, t.principal, payer, context, state, version, owner, created, updated, shown, work, sealed, waits
 	FROM a2a_messages m JOIN a2a_tasks t ON id = task WHERE m.principal = $1 AND m.agent = $2 AND message = $3`

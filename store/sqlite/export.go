@@ -35,7 +35,7 @@ var exported = []struct{ table, query string }{
 	{"interrupts", `SELECT number, id, run, execution, root, turn, payer, path, ask, policy, resume, raised, expires, decision, text, resolution,
 		decided_by, decided FROM interrupts ORDER BY number`},
 	{"remote_tasks", "SELECT agent, id, upstream, payer, context, seen FROM remote_tasks"},
-	{"a2a_tasks", "SELECT id, agent, principal, payer, context, state, version, owner, created, updated, shown, work, sealed FROM a2a_tasks"},
+	{"a2a_tasks", "SELECT id, agent, principal, payer, context, state, version, owner, created, updated, shown, work, sealed, waits FROM a2a_tasks"},
 	{"a2a_messages", "SELECT principal, agent, message, digest, task, at FROM a2a_messages"},
 	{"run_keys", "SELECT payer, key, digest, run, expires FROM run_keys"},
 	{"a2a_sessions", "SELECT key, state, at FROM a2a_sessions"},

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ type Tasks interface {
 	TaskOf(ctx context.Context, principal, agent, message string) (t agentbus.Task, digest agentbus.Digest, found bool, err error)
 	Tasks(ctx context.Context, q agentbus.TaskQuery) (tasks []agentbus.Task, total int, err error)
 	DeadTasks(ctx context.Context, alive func(owner string) bool, limit int) ([]agentbus.Task, error)
+	DecidedTasks(ctx context.Context, skip func(id string) bool, limit int) ([]agentbus.Task, error)
 	Session(ctx context.Context, key agentbus.Digest) (state []byte, found bool, err error)
 	KeepSession(ctx context.Context, key agentbus.Digest, state []byte, at time.Time) error
 }
@@ -26,6 +28,7 @@ var tasks = map[string]func(*place){
 	"ATaskIsChangedByOne":                aTaskIsChangedByOne,
 	"TasksAreListedInPages":              tasksAreListedInPages,
 	"TasksOfDeadProcessesAreFound":       tasksOfDeadProcessesAreFound,
+	"TasksGoOnWhenTheirWaitIsDecided":    tasksGoOnWhenTheirWaitIsDecided,
 	"MessagesAndTasksAreForgottenInTime": messagesAndTasksAreForgottenInTime,
 	"ASessionIsWhatWasKeptLast":          aSessionIsWhatWasKeptLast,
 }
@@ -193,4 +196,43 @@ func aSessionIsWhatWasKeptLast(p *place) { // A24
 	_, found, err = p.Session(t.Context(), key)
 	ok(t, "read", err)
 	same(t, "an old one", found, false)
+}
+
+func tasksGoOnWhenTheirWaitIsDecided(p *place) { // R22
+	t := p.t
+	first, second := parked(t, p, "run_a"), parked(t, p, "run_b")
+	wait := func(id string, on ...agentbus.InterruptID) agentbus.Task {
+		of := task(id)
+		p.create(of, message(id))
+		of.Version, of.State, of.Owner, of.Waits = 2, "TASK_STATE_INPUT_REQUIRED", "", on
+		ok(t, "wait", p.UpdateTask(t.Context(), of, nil))
+		return of
+	}
+	both, one := wait("run_1", second.ID, first.ID), wait("run_2", second.ID)
+	wait("run_3")
+	wait("run_4", "int_unknown")
+	decided := func(limit int, but ...string) (ids []string) {
+		got, err := p.DecidedTasks(t.Context(), func(id string) bool { return slices.Contains(but, id) }, limit)
+		ok(t, "find", err)
+		for i := range got {
+			ids = append(ids, got[i].ID)
+		}
+		return ids
+	}
+	same(t, "before a decision", decided(9), nil)
+	_, err := p.Resolve(t.Context(), first.ID, granted("zoë"))
+	ok(t, "resolve", err)
+	p.reopen()
+	same(t, "after the first", decided(9), []string{"run_1"})
+	got, _, err := p.Task(t.Context(), "run_1")
+	ok(t, "read", err)
+	same(t, "the task", got, both)
+	_, err = p.Resolve(t.Context(), second.ID, agentbus.Resolution{Decision: agentbus.DecisionDenied, At: began.Add(time.Minute)})
+	ok(t, "resolve", err)
+	same(t, "after both", decided(9), []string{"run_1", "run_2"})
+	same(t, "as many as asked for", decided(1), []string{"run_1"})
+	same(t, "but one", decided(9, "run_1"), []string{"run_2"})
+	one.Version, one.Waits = 3, nil
+	ok(t, "go on", p.UpdateTask(t.Context(), one, nil))
+	same(t, "after one went on", decided(9), []string{"run_1"})
 }
