@@ -3,6 +3,7 @@ package conversation
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,9 +41,11 @@ func askOf(t *agentbus.Turn) *agentbus.Ask {
 // What was decided of what a turn asks. The zero value is of one that asks
 // nothing.
 type decided struct {
-	waits    bool // nothing was decided
-	own      bool // it was asked here, not by somebody below
-	kind     agentbus.AskKind
+	waits    bool                 // nothing was decided
+	kind     agentbus.AskKind     // of what was asked
+	code     agentbus.Code        // of what it ended with that waits
+	policy   json.RawMessage      // that it waits for, as it came; nil: none
+	own      bool                 // it was asked here, not by somebody below
 	resolved []agentbus.Interrupt // that were
 }
 
@@ -102,7 +105,7 @@ func (d *driver) decisions(ctx context.Context) error {
 		if ask == nil {
 			continue
 		}
-		of := decided{waits: true, kind: ask.Kind, own: slices.Contains(ask.Interrupts, agentbus.InterruptOf(d.execution.ID, t.ID, t.Attempts))}
+		of := decided{waits: true, kind: ask.Kind, code: t.Error.Code, own: slices.Contains(ask.Interrupts, agentbus.InterruptOf(d.execution.ID, t.ID, t.Attempts))}
 		for _, id := range ask.Interrupts {
 			i, found, err := d.options.Runs.Interrupt(ctx, id)
 			if err != nil {
@@ -110,6 +113,9 @@ func (d *driver) decisions(ctx context.Context) error {
 			}
 			if found && !i.Open() {
 				of.resolved = append(of.resolved, i)
+			}
+			if found && of.policy == nil {
+				of.policy = i.Ask.Policy
 			}
 			of.waits = of.waits && found && i.Open()
 		}
@@ -231,6 +237,7 @@ func (f *fan) waiting() (waiting []*branch) {
 
 // park waits for what branches ask (R21): the others are kept.
 func (d *driver) park(ctx context.Context, f *fan, waiting []*branch) (*intent, *agentbus.Halt, error) {
+	d.children = f.children()
 	if f.last != nil {
 		if err := d.finish(ctx, f.last, nil); err != nil {
 			return nil, nil, err

@@ -37,11 +37,12 @@ type driver struct {
 	left      []*intent        // turns in the middle of which the run halts
 
 	// What it is called on the event wire.
-	talk    string              // its conversation
-	seed    string              // as it is told
-	started agentbus.RunStarted // how it was asked for
-	nodes   []string            // of the participants
-	refs    []agentbus.AgentRef // of the participants
+	talk     string              // its conversation
+	seed     string              // as it is told
+	started  agentbus.RunStarted // how it was asked for
+	nodes    []string            // of the participants
+	refs     []agentbus.AgentRef // of the participants
+	children []agentbus.Child    // what became of the last step of several
 
 	yield func(Event, error) bool
 	gone  bool // the reader has stopped reading
@@ -237,7 +238,7 @@ func (d *driver) events(more ...agentbus.Event) []agentbus.Event {
 }
 
 func (d *driver) result(h agentbus.Halt) *Result {
-	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Reply: d.reply(), Halt: h, Spent: d.spent, asked: d.asked}
+	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Reply: d.reply(), Children: d.children, Halt: h, Spent: d.spent, asked: d.asked}
 }
 
 // reply is what the conversation answers, from the turns so far.

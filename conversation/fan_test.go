@@ -2,6 +2,7 @@ package conversation_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
@@ -452,4 +453,56 @@ func TestFiftyNestedBranches(t *testing.T) {
 	if len(inside) != 51 || inside["r.t7.p7"] != 2 || inside[""] != 1 {
 		t.Errorf("%v", inside)
 	}
+}
+
+// C18: a sibling that fails, or waits, cancels no other; what became of each is told
+// in the order of the step, whoever was faster, also by the driver that goes on.
+func TestC18Children(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var a agents
+		part := json.RawMessage(`{"kind":"forbidden","message":"no"}`)
+		refusal := &agentbus.Error{Code: agentbus.CodeForbidden, Message: "no", Policy: part}
+		m := newRecorder()
+		b := conversation.Backend(conversation.BackendConfig{
+			Conversation: fans(conversation.JoinBestEffort, "slow", a.after(second, "S", nil), "pays", a.asking("P"), "breaks", a.after(0, "", reset), "refuses", a.after(0, "", refusal)),
+			Journal:      m, Runs: m, Payer: func(context.Context) agentbus.Payer { return "zoë" },
+		})
+		call := &agentbus.Call{Lineage: agentbus.Lineage{Run: "r", Turn: "r.t0.desk", Depth: 1}}
+		want := []agentbus.Child{
+			{Child: "slow", Outcome: agentbus.ChildOK, Text: "S"},
+			{Child: "pays", Outcome: agentbus.ChildPolicy, Code: agentbus.CodePaymentRequired, Policy: payment.Policy},
+			{Child: "breaks", Outcome: agentbus.ChildError, Code: agentbus.CodeAgentUnavailable},
+			{Child: "refuses", Outcome: agentbus.ChildPolicy, Code: agentbus.CodeForbidden, Policy: part},
+		}
+		for range 2 { // the second asks nobody: nothing was decided
+			_, err := agentbus.Collect(b.Call(t.Context(), call))
+			if diff := cmp.Diff(want, agentbus.AsError(err).Children); diff != "" {
+				t.Fatalf("%v (-want +got):\n%s", err, diff)
+			}
+		}
+		m.Resolve(m.Waiting()[0].ID, granted())
+		a.calls = nil
+		var got []agentbus.Child
+		for chunk, err := range b.Call(t.Context(), call) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if chunk.Children != nil {
+				got = chunk.Children
+			}
+		}
+		want[1] = agentbus.Child{Child: "pays", Outcome: agentbus.ChildOK, Text: got[1].Text}
+		if diff := cmp.Diff(want, got); diff != "" || !strings.HasPrefix(got[1].Text, "P granted") || len(a.calls) != 1 {
+			t.Errorf("%d calls (-want +got):\n%s", len(a.calls), diff)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // those that a join did without
+		var a agents
+		r, err := ran(t.Context(), fans(conversation.JoinAny, "slow", a.after(second, "S", nil), "fast", a.says("F")), conversation.Options{Run: "r", Seed: "s"})
+		want := []agentbus.Child{{Child: "slow", Outcome: agentbus.ChildCancelled}, {Child: "fast", Outcome: agentbus.ChildOK, Text: "F"}}
+		if diff := cmp.Diff(want, r.Children); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	})
 }

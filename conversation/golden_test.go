@@ -240,8 +240,8 @@ func TestGoldenConversations(t *testing.T) {
 			}
 			for i := range a.calls {
 				a.calls[i].Seen = 0
-				delete(a.calls[i].Headers, agentbus.HeaderRootContext) // which the reference does not know
-				delete(a.calls[i].Headers, agentbus.HeaderParentContext)
+				delete(a.calls[i].Headers, agentbus.RootContextIDHeader) // which the reference does not know
+				delete(a.calls[i].Headers, agentbus.ParentContextIDHeader)
 			}
 			if diff := cmp.Diff(c.Calls, a.calls); diff != "" {
 				t.Errorf("calls (-want +got)\n%s", diff)

@@ -58,8 +58,11 @@ type Result struct {
 	// Reply is what the conversation answers as a [Backend]: what was said, each
 	// turn as "[speaker] text" on a line of its own, or the synthesis of a FanOut.
 	Reply string
-	Halt  agentbus.Halt
-	Spent agentbus.Micros // by its turns, failed attempts included
+	// Children are what became of each branch of the last step of several (C18);
+	// nil: there was none.
+	Children []agentbus.Child
+	Halt     agentbus.Halt
+	Spent    agentbus.Micros // by its turns, failed attempts included
 
 	asked *agentbus.Error // the first that a waiting run waits for
 }

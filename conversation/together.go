@@ -217,6 +217,7 @@ func (d *driver) finish(ctx context.Context, b *branch, next *agentbus.Turn, mor
 
 // joined ends a fan whose branches have all ended.
 func (d *driver) joined(ctx context.Context, f *fan) (*intent, *agentbus.Halt, error) {
+	d.children = f.children()
 	if !f.enough() {
 		if err := d.finish(ctx, f.last, nil); err != nil {
 			return nil, nil, err

@@ -83,6 +83,6 @@ func (l *lanes) leave(key string) {
 func itself() error {
 	return &agentbus.Error{
 		Code: agentbus.CodeCycleRefused, Message: "this call comes from the turn that the agent is serving in this conversation, and serves one at a time",
-		Explain: &agentbus.Explain{Rule: "B4", Next: "answer without it, call another agent, or call this one in a conversation of its own: another " + agentbus.HeaderRootContext},
+		Explain: &agentbus.Explain{Rule: "B4", Next: "answer without it, call another agent, or call this one in a conversation of its own: another " + agentbus.RootContextIDHeader},
 	}
 }

@@ -72,6 +72,8 @@ type spec struct {
 	Budget       *agentbus.Micros `json:"budget_micros,omitempty"`
 	Deadline     time.Time        `json:"deadline,omitzero"` // for workers: who resumes by hand sets another
 	From         *source          `json:"from,omitempty"`    // of a fork
+	// Ask are those whom what started it mentions, where mentions decide; nil: all.
+	Ask []agentbus.Speaker `json:"ask,omitempty"`
 
 	OnHalt    conversation.OnHalt  `json:"on_halt,omitempty"`
 	Reasoning string               `json:"reasoning,omitempty"`
@@ -157,6 +159,7 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 		o.Deadline = time.Now().Add(st.Timeout)
 	}
 	sp := st.spec(o.Deadline)
+	sp.Ask = s.mentioned(st.Conversation, st.Seed)
 	switch {
 	case st.Resume:
 		sp, err = s.resumed(ctx, st, &o)
@@ -256,6 +259,10 @@ func (s *wiring) defined(sp spec) (conversation.Conversation, error) {
 		}
 	}
 	c, err := s.configured(sp.Conversation, def)
+	if f, ok := c.Plan.(conversation.FanOut); ok && sp.Ask != nil {
+		f.Ask = sp.Ask
+		c.Plan = f
+	}
 	if sp.MaxTurns > 0 {
 		c.MaxTurns = sp.MaxTurns
 	}
@@ -343,12 +350,7 @@ func (s *wiring) plan(def *config.Conversation) conversation.Plan {
 	case config.PlanRoundRobin:
 		return conversation.RoundRobin(names(""))
 	case config.PlanRelay:
-		var relay conversation.Relay
-		for i, name := range def.Speakers() {
-			agent := def.Participants[i].Agent
-			relay = append(relay, conversation.Peer{Speaker: agentbus.Speaker(name), Agent: agent, Address: s.cfg.Agents[agent].At})
-		}
-		return relay
+		return conversation.Relay(s.peersOf(def))
 	case config.PlanModerator:
 		return conversation.Moderator{Decides: agentbus.Speaker(def.Moderator), Others: names(def.Moderator)}
 	case config.PlanFanOut:
@@ -356,6 +358,26 @@ func (s *wiring) plan(def *config.Conversation) conversation.Plan {
 	case config.PlanAlternate:
 	}
 	return nil
+}
+
+// peersOf returns the participants of a conversation as others mention them.
+func (s *wiring) peersOf(def *config.Conversation) (all []conversation.Peer) {
+	for i, name := range def.Speakers() {
+		agent := def.Participants[i].Agent
+		all = append(all, conversation.Peer{Speaker: agentbus.Speaker(name), Agent: agent, Address: s.cfg.Agents[agent].At})
+	}
+	return all
+}
+
+// mentioned returns whom a text asks of a conversation whose mentions decide that;
+// nil: all.
+func (s *wiring) mentioned(name, text string) []agentbus.Speaker {
+	def := s.cfg.Conversations[name]
+	if !def.Mentions {
+		return nil
+	}
+	peers := slices.DeleteFunc(s.peersOf(&def), func(p conversation.Peer) bool { return string(p.Speaker) == def.Synthesizer })
+	return conversation.Mentioned(text, peers)
 }
 
 // peers builds a conversation of agents that are not configured, and makes them
@@ -377,9 +399,32 @@ func (s *wiring) peers(sp spec) (conversation.Conversation, error) {
 
 const defaultMaxTurns = 10
 
-// conversationAgent makes a configured conversation callable as an agent.
+// conversationAgent makes a configured conversation callable as an agent: where
+// mentions decide who is asked, those of the last message (C17).
 func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
-	sp := spec{Conversation: name}
+	all, err := s.conversationOf(spec{Conversation: name})
+	if err != nil || !s.cfg.Conversations[name].Mentions {
+		return all, err
+	}
+	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		last := ""
+		if n := len(c.Messages); n > 0 {
+			last = c.Messages[n-1].Content
+		}
+		ask := s.mentioned(name, last)
+		if ask == nil {
+			return all.Call(ctx, c)
+		}
+		some, err := s.conversationOf(spec{Conversation: name, Ask: ask})
+		if err != nil {
+			return func(yield func(agentbus.Chunk, error) bool) { yield(agentbus.Chunk{}, err) }
+		}
+		return some.Call(ctx, c)
+	}), nil
+}
+
+// conversationOf makes a backend of a conversation.
+func (s *wiring) conversationOf(sp spec) (agentbus.Backend, error) {
 	c, err := s.conversation(sp)
 	if err != nil {
 		return nil, err

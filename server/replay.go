@@ -174,10 +174,14 @@ func (s *Server) forked(ctx context.Context, f *Fork) (sp spec, seed string, err
 	if err := json.Unmarshal(e.Spec, &sp); err != nil {
 		return sp, "", fmt.Errorf("run %s was not begun by this program: %w", f.Run, err)
 	}
-	if f.Turn < 0 || f.Turn > e.Turns {
+	done, err := s.done(ctx, e)
+	if err != nil {
+		return sp, "", err
+	}
+	if f.Turn < 0 || f.Turn > done {
 		return sp, "", &agentbus.Error{
 			Code: agentbus.CodeInvalidRequest, Message: fmt.Sprintf("run %s cannot be forked at turn %d", f.Run, f.Turn),
-			Explain: &agentbus.Explain{Rule: "R23", Observed: f.Turn, Limit: e.Turns, Next: fmt.Sprintf("it has %d turns done: fork it at 0 to %d", e.Turns, e.Turns)},
+			Explain: &agentbus.Explain{Rule: "R23", Observed: f.Turn, Limit: done, Next: fmt.Sprintf("its first %d turns are done: fork it at 0 to %d", done, done)},
 		}
 	}
 	from := &source{Execution: e.ID, Turns: f.Turn}
@@ -186,4 +190,19 @@ func (s *Server) forked(ctx context.Context, f *Fork) (sp spec, seed string, err
 	}
 	sp.From = from
 	return sp, e.Seed, nil
+}
+
+// done returns how many of its first turns a run has done. Those behind one that
+// is open or waits, which are branches beside it, do not count.
+func (s *Server) done(ctx context.Context, e *agentbus.Execution) (n int, err error) {
+	for t, err := range s.store.Turns(ctx, e.ID) {
+		if err != nil {
+			return 0, err
+		}
+		if t.State == agentbus.TurnPending || t.State == agentbus.TurnWaiting {
+			break
+		}
+		n++
+	}
+	return min(n, e.Turns), nil
 }

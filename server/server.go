@@ -59,6 +59,7 @@ type Server struct {
 	owner   string
 	alive   func(owner string) bool // whether the process that owner names may still run
 	store   Store
+	bells   bells // of the store
 	admin   *admin.API
 	wop     *openwop.Host   // runs and events on the wire of OpenWOP
 	starts  *starts         // conversations that are begun there
@@ -98,7 +99,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 			Explain: &agentbus.Explain{Next: "see to what stands there, or name another store: store.url in the configuration, or AGENTBUS_STORE_URL"},
 		}
 	}
-	s.store = store.Store
+	s.store, s.bells = store.Store, store.bells
 	s.releaseDead(ctx)
 	s.dial()
 	if s.traces, err = telemetry.NewTraces(ctx, telemetry.TracesConfig{OTLP: c.Telemetry.OTLP, Version: c.Version, Logger: s.log}); err != nil {

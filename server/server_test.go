@@ -25,6 +25,7 @@ import (
 	"github.com/agentbus/agentbus/execagent"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/pgtest"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -81,7 +82,7 @@ func open(t *testing.T, yaml string) *server.Server {
 // openAt is open with the store at path.
 func openAt(t *testing.T, path, yaml string) *server.Server {
 	t.Helper()
-	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+path) + yaml
+	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+sqlitetest.Prepare(t, path)) + yaml
 	c, _, err := config.Parse("test", []byte(yaml), config.Source{Dev: true, Env: func(string) (string, bool) { return "", false }})
 	if err != nil {
 		t.Fatal(err)

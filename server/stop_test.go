@@ -13,6 +13,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -21,7 +22,7 @@ import (
 // closes it.
 func buildAt(t *testing.T, path, yaml string, keys ...identity.StaticKey) *server.Server {
 	t.Helper()
-	return buildOn(t, "sqlite:"+path, yaml, keys...)
+	return buildOn(t, "sqlite:"+sqlitetest.Prepare(t, path), yaml, keys...)
 }
 
 // buildOn is buildAt for any store.

@@ -119,7 +119,8 @@ func (w *workers) take(until, ctx context.Context) (found int, err error) {
 	if room == 0 {
 		return 0, nil
 	}
-	orphans, err := w.store.Orphans(until, room, w.alive, func(id agentbus.ExecutionID) bool { return w.skips(agentbus.RunID(id)) })
+	claim := agentbus.Claim{Owner: w.owner, TTL: w.cfg.Workers.Lease}
+	orphans, err := w.store.Orphans(until, claim, room, w.alive, func(id agentbus.ExecutionID) bool { return w.skips(agentbus.RunID(id)) })
 	for i := range orphans {
 		e := &orphans[i]
 		if !w.driven.begin(e.Run) {
@@ -155,13 +156,13 @@ func (w *workers) perform(ctx context.Context, e *agentbus.Execution) error {
 	if openwop.Drives(e) {
 		err := w.wop.Drive(ctx, e.ID)
 		if errors.Is(err, openwop.ErrAlone) {
-			err = fmt.Errorf("%w: %w", errAlone, err)
+			err = errors.Join(fmt.Errorf("%w: %w", errAlone, err), w.handBack(ctx, e))
 		}
 		return err
 	}
 	c, o, err := w.now().orphan(ctx, e)
 	if err != nil {
-		return err
+		return errors.Join(err, w.handBack(ctx, e))
 	}
 	w.log.LogAttrs(ctx, slog.LevelInfo, "run taken up", slog.String("run", string(e.Run)), slog.String("conversation", e.Conversation))
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -177,6 +178,16 @@ func (w *workers) perform(ctx context.Context, e *agentbus.Execution) error {
 		}
 	}
 	return nil
+}
+
+// handBack gives back a run that was claimed and not begun: another process may
+// be the one for it.
+func (w *workers) handBack(ctx context.Context, e *agentbus.Execution) error {
+	_, err := w.store.Open(ctx, *e, agentbus.Claim{TakeOver: e.Lease.Epoch})
+	if agentbus.CodeOf(err) == agentbus.CodeRunConflict {
+		return nil // somebody has it
+	}
+	return err
 }
 
 // settle notes how the driving of a run ended, so that what failed is not tried

@@ -17,7 +17,7 @@ import (
 
 // runVerb drives a conversation.
 type runVerb struct {
-	Words    []string      `arg:"" optional:"" name:"conversation" help:"CONVERSATION [SEED]: one of the configuration, and what it is about. With --agent: the task alone."`
+	Words    []string      `arg:"" optional:"" complete:"conversation" name:"conversation" help:"CONVERSATION [SEED]: one of the configuration, and what it is about. With --agent: the task alone."`
 	Agent    []string      `sep:"none" placeholder:"URL#MODEL" help:"An agent that is not in the configuration; give two or more. URL is the base of its OpenAI-compatible API."`
 	Name     []string      `sep:"none" help:"The speaker, for each --agent in order; else its model."`
 	KeyEnv   string        `name:"key-env" default:"OPENAI_API_KEY" help:"Environment variable that holds the key of the agents of --agent."`
@@ -137,7 +137,7 @@ func (a *app) key(env string) agentbus.Credential {
 
 // resumeVerb goes on with a run.
 type resumeVerb struct {
-	ID      string        `arg:"" name:"run" help:"The run."`
+	ID      string        `arg:"" complete:"run" name:"run" help:"The run."`
 	Force   bool          `help:"Resume although the conversation has changed since."`
 	MaxUSD  string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more, all in all; else as it was begun."`
 	Timeout time.Duration `placeholder:"10m" help:"It is over after this time."`

@@ -41,7 +41,7 @@ func TestConversationsThroughTheGateway(t *testing.T) {
 			for i := range turns {
 				payer, root := payers[i%2], fmt.Sprintf("root-%d", i/2%roots)
 				all.Go(func() {
-					a := askAgent(t.Context(), t, b.url, payer+"-secret", name, "hello", http.Header{agentbus.HeaderRootContext: {root}})
+					a := askAgent(t.Context(), t, b.url, payer+"-secret", name, "hello", http.Header{agentbus.RootContextIDHeader: {root}})
 					mu.Lock()
 					defer mu.Unlock()
 					if a.status != 200 {

@@ -13,7 +13,7 @@ import (
 // runsVerb lists runs.
 type runsVerb struct {
 	Limit  int    `default:"20" help:"At most this many."`
-	Before string `placeholder:"RUN" help:"Go on behind this run, the last one of the page before."`
+	Before string `complete:"run" placeholder:"RUN" help:"Go on behind this run, the last one of the page before."`
 }
 
 // Run prints the newest runs.
@@ -69,8 +69,8 @@ func dash(s string) string {
 
 // traceVerb shows who called whom in a run, and who paid.
 type traceVerb struct {
-	ID       string `arg:"" name:"run" help:"The run; or the word verify, with the run behind it."`
-	Verified string `arg:"" optional:"" name:"verified" help:"Behind verify: the run whose signed hops are checked."`
+	ID       string `arg:"" complete:"run" name:"run" help:"The run; or the word verify, with the run behind it."`
+	Verified string `arg:"" complete:"run" optional:"" name:"verified" help:"Behind verify: the run whose signed hops are checked."`
 	Follow   bool   `help:"Show a conversation as it goes on, a line an event, until it halts; exit as agentbus run does."`
 }
 

@@ -218,6 +218,7 @@ type Conversation struct {
 	Plan         Plan             `yaml:"plan" enum:"alternate|round-robin|relay|moderator|fan-out" doc:"alternate (exactly two), round-robin, relay (in order, but whom a reply mentions speaks next), moderator (one names the next speaker) or fan-out (all at once). Empty: alternate for two, round-robin for more (R3)."`
 	Moderator    string           `yaml:"moderator" example:"NAME" doc:"Of plan moderator: the participant whose reply names the next speaker, by a last line next: NAME, or done. The same as decides: true at it."`
 	Join         string           `yaml:"join" example:"quorum:2" pattern:"^(all|any|best-effort|quorum:[1-9][0-9]{0,3})$" doc:"Of plan fan-out: whose answers it needs: all, any (the first one), quorum:K (the first K) or best-effort (those that come, at least one). The rest is cancelled. Empty: all (R20)."`
+	Mentions     bool             `yaml:"mentions" default:"false" doc:"Of plan fan-out: of the participants, those are asked whom the last message mentions, as with @critic @editor; all, when it mentions none. Join is best-effort then, unless it says otherwise (C17, C18)."`
 	Synthesizer  string           `yaml:"synthesizer" example:"NAME" doc:"Of plan fan-out: the participant who is told all answers, and whose own is the reply. Empty: the reply is the answers, labelled, in the order of the participants (R20)."`
 	MaxTurns     int              `yaml:"max_turns" default:"10" min:"1" max:"1000000" doc:"It halts after this many turns."`
 	BudgetUSD    *agentbus.Micros `yaml:"budget_usd" doc:"It pauses before the turn that would cost more than this in all, in USD. Absent: no budget of its own."`
@@ -238,6 +239,9 @@ const (
 	PlanModerator  Plan = "moderator"   // one names who speaks next
 	PlanFanOut     Plan = "fan-out"     // all at once
 )
+
+// JoinBestEffort is the join that takes the answers that come (R20).
+const JoinBestEffort = "best-effort"
 
 // OnHalt is what a halt does that is not final by its kind (R16).
 type OnHalt string

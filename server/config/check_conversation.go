@@ -61,7 +61,7 @@ func (l *loader) conversation(c *Conversation, path string) {
 
 // misplaced reports keys that belong to another plan.
 func (l *loader) misplaced(c *Conversation, path string) {
-	for key, set := range map[string]bool{"join": c.Join != "", "synthesizer": c.Synthesizer != ""} {
+	for key, set := range map[string]bool{"join": c.Join != "", "synthesizer": c.Synthesizer != "", "mentions": c.Mentions} {
 		if set && c.Plan != PlanFanOut {
 			l.fault(join(path, key), "it belongs to plan: fan-out, and the plan is "+string(c.Plan), "remove it, or write plan: fan-out")
 		}
@@ -104,6 +104,12 @@ func (l *loader) moderator(c *Conversation, path string) {
 
 // fanOut checks who is asked, and that the limits hold.
 func (l *loader) fanOut(c *Conversation, path string) {
+	if c.Mentions && c.Join == "" {
+		c.Join = JoinBestEffort // who mentions several wants what there is
+	}
+	if at := join(path, "join"); c.Mentions && strings.HasPrefix(c.Join, "quorum:") {
+		l.fault(at, "a message may mention fewer than a quorum", "write all, any or best-effort, or remove mentions")
+	}
 	turns, width := len(c.Participants), len(c.Participants)
 	if c.Synthesizer != "" {
 		if l.partakes(c, c.Synthesizer, join(path, "synthesizer")); width > 0 {
