@@ -42,7 +42,7 @@ func askOf(t *agentbus.Turn) *agentbus.Ask {
 // nothing.
 type decided struct {
 	waits    bool                 // nothing was decided
-	kind     agentbus.AskKind     // of what was asked
+	kind     agentbus.AskKind     // of what it asks
 	code     agentbus.Code        // of what it ended with that waits
 	policy   json.RawMessage      // that it waits for, as it came; nil: none
 	own      bool                 // it was asked here, not by somebody below
@@ -105,7 +105,10 @@ func (d *driver) decisions(ctx context.Context) error {
 		if ask == nil {
 			continue
 		}
-		of := decided{waits: true, kind: ask.Kind, code: t.Error.Code, own: slices.Contains(ask.Interrupts, agentbus.InterruptOf(d.execution.ID, t.ID, t.Attempts))}
+		of := decided{
+			waits: true, kind: ask.Kind, code: t.Error.Code,
+			own: slices.Contains(ask.Interrupts, agentbus.InterruptOf(d.execution.ID, t.ID, t.Attempts)),
+		}
 		for _, id := range ask.Interrupts {
 			i, found, err := d.options.Runs.Interrupt(ctx, id)
 			if err != nil {

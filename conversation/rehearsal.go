@@ -135,13 +135,19 @@ func (h *rehearsal) outside() (error, bool) {
 }
 
 // given returns the halt that the driver was given, rather than came to; see
-// Options.
+// Options. It has a reason, which those that end a driver from outside have not.
 func (h *rehearsal) given() *agentbus.Halt {
-	if h.halt == nil || h.halt.Kind != agentbus.HaltWaitingAuth && (h.halt.Kind != agentbus.HaltAbort || h.halt.Reason == "" || h.halt.Reason == planFailed || h.halt.Error != nil) {
+	if h.halt == nil {
 		return nil
 	}
 	halt := *h.halt
-	return &halt
+	switch {
+	case halt.Kind == agentbus.HaltWaitingAuth, halt.Kind == agentbus.HaltDeadline && halt.Reason != "":
+		return &halt
+	case halt.Kind == agentbus.HaltAbort && halt.Reason != "" && halt.Reason != planFailed && halt.Error == nil:
+		return &halt
+	}
+	return nil
 }
 
 // Open finds the execution that is replayed; see Runs.

@@ -183,7 +183,7 @@ conversations:
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
+	t.Cleanup(func() { closed(t, s) })
 	if r := converse(t, s, server.Start{Conversation: "outer", Seed: "x", Run: "run"}); r.Halt.Kind != agentbus.HaltMaxTurns {
 		t.Fatalf("halted with %+v", r.Halt)
 	}

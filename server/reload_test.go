@@ -65,9 +65,7 @@ func serveFile(t *testing.T, yaml string) *fileBus {
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
+		closed(t, b.Server)
 	})
 	return b
 }

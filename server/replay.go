@@ -57,9 +57,18 @@ func notDriven(run agentbus.RunID) error {
 // replay replays one execution.
 func (s *wiring) replay(ctx context.Context, e *agentbus.Execution, above map[place]agentbus.TurnID) (Replay, error) {
 	r := Replay{Execution: e.ID, Conversation: e.Conversation}
-	var sp spec
-	if err := json.Unmarshal(e.Spec, &sp); err != nil {
-		return r, fmt.Errorf("execution %s was not begun by this program: %w", e.ID, err)
+	sp, ours := specOf(e)
+	if !ours {
+		return r, &agentbus.Error{
+			Code: agentbus.CodeInvalidRequest, Message: "execution " + string(e.ID) + " is no conversation of this program",
+			Explain: &agentbus.Explain{Rule: "R23", Next: "a run of a workflow is replayed over the event wire: POST /v1/runs/ID:fork with mode replay"},
+		}
+	}
+	if _, known := s.cfg.Conversations[sp.Conversation]; !known && sp.Peers == nil {
+		return r, &agentbus.Error{
+			Code: agentbus.CodeRunConflict, Message: "conversation " + sp.Conversation + " is not in the configuration any more",
+			Explain: &agentbus.Explain{Rule: "R15", Next: "replay it with the definition it was begun with"},
+		}
 	}
 	c, err := s.conversation(sp)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/agentbustest"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/execagent"
 	"github.com/agentbus/agentbus/identity"
@@ -94,12 +95,20 @@ func openAt(t *testing.T, path, yaml string) *server.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { closed(t, s) })
 	return s
+}
+
+// closed closes a bus at the end of its test, once its runs have been replayed
+// (R23). The test may have closed it before.
+func closed(t *testing.T, s *server.Server) {
+	t.Helper()
+	if _, err := s.Store().StoppedRuns(context.WithoutCancel(t.Context())); err == nil {
+		agentbustest.Replay(t, s)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 const twoAgents = `

@@ -101,7 +101,7 @@ func TestStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = buildAt(t, path, yaml)
-	defer func() { _ = s.Close() }()
+	defer closed(t, s)
 	noKey := func(string) agentbus.Credential { return agentbus.Credential{} }
 	for e, err := range s.Converse(t.Context(), server.Start{Run: run, Resume: true}, noKey) {
 		if err != nil {
@@ -122,7 +122,7 @@ func TestStopNested(t *testing.T) {
 	slow, called := newSilent(t)
 	s := buildAt(t, filepath.Join(t.TempDir(), "bus.db"), fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1"),
 		identity.StaticKey{Principal: agentbus.Principal{ID: "alice"}, Secret: user})
-	defer func() { _ = s.Close() }()
+	defer closed(t, s)
 	type got struct {
 		status int
 		body   string
@@ -159,7 +159,7 @@ func TestDeclaredAgents(t *testing.T) {
 	s := buildAt(t, filepath.Join(t.TempDir(), "bus.db"), fmt.Sprintf(twoAgents, a.URL+"/v1", b.URL+"/v1"), identity.StaticKey{
 		Principal: agentbus.Principal{ID: "alice", Grants: &agentbus.Grants{Agents: []string{"inner"}}}, Secret: user,
 	})
-	defer func() { _ = s.Close() }()
+	defer closed(t, s)
 	if status, body := askAs(t, s, "user-secret", "a", ""); status != http.StatusForbidden {
 		t.Errorf("by itself: %d %s", status, body)
 	}

@@ -134,9 +134,7 @@ func organisation(t *testing.T, yaml string, keys ...identity.StaticKey) (*serve
 	bus := httptest.NewServer(s.Handler())
 	t.Cleanup(func() {
 		bus.Close()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		closed(t, s)
 	})
 	return s, bus
 }

@@ -26,7 +26,9 @@ type wireBus struct {
 
 func onWire(t *testing.T, agents map[string]agentbustest.Agent, yaml string) *wireBus {
 	t.Helper()
-	return &wireBus{t, agentbustest.New(t, agentbustest.Config{Agents: agents, YAML: yaml, Principals: []agentbus.Principal{{ID: "alice"}, {ID: "bob"}}})}
+	b := agentbustest.New(t, agentbustest.Config{Agents: agents, YAML: yaml, Principals: []agentbus.Principal{{ID: "alice"}, {ID: "bob"}}})
+	t.Cleanup(func() { agentbustest.Replay(t, b.Server()) })
+	return &wireBus{t, b}
 }
 
 // do sends a request as a principal, and returns what comes.

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/agentbustest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -47,42 +48,7 @@ func replayable(t *testing.T, path string, env map[string]string) {
 			t.Error(err)
 		}
 	}()
-	runs, err := s.Store().RunSummaries(ctx, 10_000, "")
-	if err != nil {
-		t.Error(err)
-	}
-	for _, r := range runs {
-		if r.Conversation == "" {
-			continue
-		}
-		before := calledFor(ctx, t, s.Store(), r.Run)
-		all, err := s.Replay(ctx, r.Run)
-		if agentbus.CodeOf(err) != agentbus.CodeRunConflict && err != nil {
-			t.Errorf("replay of run %s: %v", r.Run, err)
-		}
-		for i := range all {
-			if d := all[i].Divergence; d != nil {
-				t.Errorf("the replay diverges: %s", d)
-			}
-		}
-		if diff := cmp.Diff(before, calledFor(ctx, t, s.Store(), r.Run)); diff != "" {
-			t.Errorf("a replay called somebody (-before +after)\n%s", diff)
-		}
-	}
-}
-
-// calledFor tells which calls a run has in the ledger, and how often each was
-// asked for.
-func calledFor(ctx context.Context, t *testing.T, s server.Store, run agentbus.RunID) (all []string) {
-	t.Helper()
-	calls, err := s.Calls(ctx, run)
-	if err != nil {
-		t.Error(err)
-	}
-	for i := range calls {
-		all = append(all, fmt.Sprint(calls[i].TurnKey, calls[i].Attempts, calls[i].Replays, calls[i].Repeats))
-	}
-	return all
+	agentbustest.Replay(t, s)
 }
 
 // R23: a replay needs no agent: with all of them gone it is as recorded. A fork
