@@ -143,7 +143,7 @@ func (d *driver) ratified(now *intent, reply agentbus.Reply) agentbus.Reply {
 	var says map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(r.text[r.begin:r.end]), &says) // it was read before
 	delete(says, "confidence")
-	if given := json.RawMessage(now.decided.resolved[0].Resolution.Text); len(given) > 0 && given[0] == '{' && json.Valid(given) {
+	if given := replaces(now.decided.resolved[0].Resolution); given != nil {
 		if !r.supervises {
 			says["decision"] = given
 		} else if next := d.directed(given); next != "" {
@@ -153,6 +153,16 @@ func (d *driver) ratified(now *intent, reply agentbus.Reply) agentbus.Reply {
 	said, _ := json.Marshal(says) // it came from JSON
 	reply.Text = r.text[:r.begin] + string(said) + r.text[r.end:]
 	return reply
+}
+
+// replaces returns the decision that a resolution puts in the place of the held
+// one; nil: the held one stands, whatever else was said with it.
+func replaces(r *agentbus.Resolution) json.RawMessage {
+	given := json.RawMessage(r.Text)
+	if r.Decision != agentbus.DecisionGranted || len(given) == 0 || !strings.ContainsRune(`{["`, rune(given[0])) || !json.Valid(given) {
+		return nil
+	}
+	return given
 }
 
 // directed is whom a decision of an orchestrator names, as a moderator does; "":

@@ -125,7 +125,7 @@ func (d *driver) resumes(now *intent, was *agentbus.Turn) []agentbus.Event {
 	if first.Decision == agentbus.DecisionGranted {
 		value["action"] = "accept"
 	}
-	if given := json.RawMessage(first.Text); now.decided.kind == agentbus.AskLowConfidence && first.Decision == agentbus.DecisionGranted && len(given) > 0 && json.Valid(given) {
+	if given := replaces(&first.Resolution); now.decided.kind == agentbus.AskLowConfidence && given != nil {
 		value = map[string]any{"decision": given}
 	}
 	if ask := askOf(was); ask != nil && ask.Kind == agentbus.AskClarification {

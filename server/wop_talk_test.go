@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/agentbustest"
+	"github.com/agentbus/agentbus/openwop"
 )
 
 // A wireBus is a bus as clients of the event wire see it.
@@ -85,7 +87,19 @@ func (b *wireBus) stands(run, as string) map[string]any {
 func (b *wireBus) events(run string) (all []map[string]any) {
 	b.Helper()
 	_, out := b.do("alice", http.MethodGet, "/v1/runs/"+run+"/events", "")
-	for _, e := range out["events"].([]any) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(openwop.EventSchema()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("events", doc); err != nil {
+		b.Fatal(err)
+	}
+	schema := c.MustCompile("events")
+	for i, e := range out["events"].([]any) {
+		if err := schema.Validate(e); err != nil { // E1
+			b.Errorf("event %d: %v", i, err)
+		}
 		all = append(all, e.(map[string]any))
 	}
 	return all
@@ -274,5 +288,42 @@ conversations:
 		if status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/cancel", ""); status != http.StatusOK || out["status"] != "cancelled" {
 			t.Error("again:", status, out)
 		}
+	}
+}
+
+// E7, E30, E32: the threshold of a run is that of who began it; a decision below it
+// waits, and another one may be put in its place.
+func TestWireRatifiesDecisions(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{"a": {Answers: []agentbustest.Answer{{Text: `{"decision":"ship","confidence":0.6}`}}}, "b": {}}, `
+conversations: {judged: {participants: [{agent: a, decides: true}, {agent: b}], max_turns: 2}}
+`)
+	run := b.began(`{"workflowId":"judged","inputs":{"seed":"x"},"configurable":{"escalationThreshold":0.5}}`)
+	b.stands(run, "completed")
+	run = b.began(`{"workflowId":"judged","inputs":{"seed":"x"}}`)
+	b.stands(run, "waiting-approval")
+	if status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/interrupts/a", `{"resumeValue":{"decision":"hold"}}`); status != http.StatusOK {
+		t.Fatal(status, out)
+	}
+	b.stands(run, "completed")
+	events := b.events(run)
+	decided := payloadsOf(events, "agent.decided")
+	if len(decided) != 2 || decided[0]["confidence"] != 0.6 || decided[1]["decision"] != "hold" || decided[1]["confidence"] != nil {
+		t.Error(decided)
+	}
+	if s := payloadsOf(events, "node.suspended"); len(s) != 1 || s[0]["threshold"] != 0.7 || s[0]["observed"] != 0.6 {
+		t.Error(s)
+	}
+	if n := len(b.Requests("a")); n != 2 {
+		t.Errorf("a was asked %d times", n)
+	}
+	status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+":fork", `{"mode":"replay"}`)
+	if status != http.StatusCreated {
+		t.Fatal(status, out)
+	}
+	again := out["runId"].(string)
+	b.stands(again, "completed")
+	if payloadsOf(b.events(again), "replay.diverged") != nil {
+		t.Error("the replay diverges")
 	}
 }
