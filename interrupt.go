@@ -43,10 +43,25 @@ type Ask struct {
 	// Interrupts are those that somebody below has parked on for this already,
 	// none when nobody has: who parks on it too raises no other.
 	Interrupts []InterruptID `json:"interrupts,omitempty"`
+	// Low is what a decision of low confidence comes to (E34).
+	Low *LowConfidence `json:"low_confidence,omitempty"`
 	// Remote is the interrupt that another bus is parked on for this. It is
 	// resolved there; resolving ours calls that bus again.
 	Remote InterruptID `json:"remote,omitempty"`
 }
+
+// LowConfidence is a decision that an agent is too little sure of, and the data of
+// the interrupt that asks whether it is to stand (E30, E34).
+type LowConfidence struct {
+	AgentID   string          `json:"agentId"`
+	Threshold float64         `json:"threshold"`
+	Observed  float64         `json:"observed"` // below Threshold
+	Decision  json.RawMessage `json:"decision,omitempty"`
+}
+
+// DefaultThreshold is the confidence below which a decision is asked about, unless
+// somebody says otherwise (E30).
+const DefaultThreshold = 0.7
 
 // MarshalJSON writes what may be shown of a: not Resume, not the state of a
 // policy part, which whoever knows it could answer with, and no URL of one but
@@ -213,9 +228,11 @@ func (a Ask) PolicyState() string {
 
 // An InterruptQuery says which interrupts are read.
 type InterruptQuery struct {
-	Payer Payer       // ""; of any
-	Run   RunID       // "": of any
-	All   bool        // those that were resolved too, else those that wait
-	After InterruptID // the last one of the page before; "": from the first
-	Limit int         // at most so many
+	Payer Payer // ""; of any
+	Run   RunID // "": of any
+	All   bool  // those that were resolved too, else those that wait
+	// Decided lists those that were resolved alone, the last ones first.
+	Decided bool
+	After   InterruptID // the last one of the page before; "": from the first
+	Limit   int         // at most so many
 }

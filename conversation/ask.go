@@ -42,6 +42,7 @@ func askOf(t *agentbus.Turn) *agentbus.Ask {
 // nothing.
 type decided struct {
 	waits    bool                 // nothing was decided
+	kind     agentbus.AskKind     // of what it asks
 	code     agentbus.Code        // of what it ended with that waits
 	policy   json.RawMessage      // that it waits for, as it came; nil: none
 	own      bool                 // it was asked here, not by somebody below
@@ -61,6 +62,13 @@ func (d *decided) answer() *agentbus.Resolution {
 	return d.resolved[0].Answer()
 }
 
+// ruleRejected marks the error of a decision that was rejected: it ends the run,
+// whatever else an error does (E32).
+const ruleRejected = "E32"
+
+// rejected reports whether e is one.
+func rejected(e *agentbus.Error) bool { return e.Explain != nil && e.Explain.Rule == ruleRejected }
+
 // refused returns why the backend that asked is not called again, or nil, where
 // then is what that does to the run. What somebody below has asked is theirs to
 // fail.
@@ -68,6 +76,12 @@ func (d *decided) refused(then OnHalt) error {
 	r := d.answer()
 	if r == nil || !d.own || r.Decision == agentbus.DecisionGranted {
 		return nil
+	}
+	if d.kind == agentbus.AskLowConfidence {
+		return &agentbus.Error{
+			Code: agentbus.CodeForbidden, Message: "its decision was rejected",
+			Explain: &agentbus.Explain{Rule: ruleRejected, Observed: string(r.Decision), Next: "begin another run to have it decide again"},
+		}
 	}
 	message := "what it asked for was denied"
 	if r.Decision == agentbus.DecisionExpired {
@@ -91,7 +105,10 @@ func (d *driver) decisions(ctx context.Context) error {
 		if ask == nil {
 			continue
 		}
-		of := decided{waits: true, code: t.Error.Code, own: slices.Contains(ask.Interrupts, agentbus.InterruptOf(d.execution.ID, t.ID, t.Attempts))}
+		of := decided{
+			waits: true, kind: ask.Kind, code: t.Error.Code,
+			own: slices.Contains(ask.Interrupts, agentbus.InterruptOf(d.execution.ID, t.ID, t.Attempts)),
+		}
 		for _, id := range ask.Interrupts {
 			i, found, err := d.options.Runs.Interrupt(ctx, id)
 			if err != nil {

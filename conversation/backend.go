@@ -33,6 +33,7 @@ type BackendConfig struct {
 	MaxHops        int
 	NoLegacyParent bool
 	AskTimeout     time.Duration // see Options
+	NoEscalation   bool          // see Options
 	// Redact is that of Options, of a call that came with a credential of the
 	// origin's; nil is that of the run around it.
 	Redact func(forwarded agentbus.Credential) Redactor
@@ -62,7 +63,7 @@ func (n nested) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 		o := Options{
 			Seed: seed(c), Lineage: c.Lineage, Journal: n.config.Journal, Runs: n.config.Runs, Owner: n.config.Owner, TTL: n.config.TTL,
 			Spec: n.config.Spec, MaxDepth: n.config.MaxDepth, MaxHops: n.config.MaxHops, NoLegacyParent: n.config.NoLegacyParent,
-			AskTimeout: n.config.AskTimeout,
+			AskTimeout: n.config.AskTimeout, NoEscalation: n.config.NoEscalation,
 		}
 		if n.config.Redact != nil {
 			o.Redact = n.config.Redact(c.Lineage.Auth)

@@ -71,6 +71,12 @@ type Participant struct {
 	// Ref is who it is on the event wire (E20); zero is host:<slug>, under its
 	// name (E21).
 	Ref agentbus.AgentRef
+	// Decides says that its replies decide something: {"decision": …} and perhaps a
+	// confidence, which may be too low to stand (E30). A moderator's do always.
+	Decides bool
+	// Tools are those that it may call, as <slug>:<name>; nil: it runs its own, and
+	// nobody is to be asked (E27).
+	Tools []string
 	// Backend answers. Required.
 	Backend agentbus.Backend
 	// Auth says who pays; "" is AuthForwardUser.
@@ -309,6 +315,8 @@ func (c *Conversation) digest() agentbus.Digest {
 		Slug, Label, Agent string
 		Auth               AuthMode
 		MaxCost            agentbus.Micros
+		Decides            bool     `json:",omitempty"`
+		Tools              []string `json:",omitempty"`
 	}
 	def := struct {
 		Name, Version, HaltContains, Plan string
@@ -329,7 +337,7 @@ func (c *Conversation) digest() agentbus.Digest {
 		if auth == "" {
 			auth = AuthForwardUser
 		}
-		def.Participants = append(def.Participants, participant{p.Name, p.slug(), p.label(), p.agent(), auth, p.MaxCost})
+		def.Participants = append(def.Participants, participant{p.Name, p.slug(), p.label(), p.agent(), auth, p.MaxCost, p.Decides, p.Tools})
 	}
 	raw, _ := json.Marshal(def) //nolint:musttag // strings and numbers: it cannot fail, and it goes nowhere
 	return sha256.Sum256(raw)

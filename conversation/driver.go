@@ -60,6 +60,8 @@ type intent struct {
 	hold    int             // of its events
 	begun   int             // attempts when it was begun; 0: nobody was called
 	tale    *tale           // of its answer; nil: it has not begun
+	relayed bool            // it was given by a mention in the turn before it
+	heir    *intent         // whom a mention in it gives the next turn; nil: nobody
 }
 
 var (
@@ -270,7 +272,7 @@ func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	case agentbus.HaltAbort:
 		h.Failed = stopped // nobody may go on with it
 	case agentbus.HaltBudget, agentbus.HaltParticipantError:
-		h.Failed = d.conversation.OnHalt == OnHaltFail
+		h.Failed = d.conversation.OnHalt == OnHaltFail || h.Error != nil && rejected(h.Error)
 	case agentbus.HaltWaiting, agentbus.HaltWaitingAuth, agentbus.HaltMaxTurns, agentbus.HaltDone, agentbus.HaltPredicate, agentbus.HaltDeadline:
 	}
 	if d.nodes == nil { // it halts before its journal was read

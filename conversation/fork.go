@@ -96,12 +96,8 @@ func (f copies) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 			yield(agentbus.Chunk{}, err)
 			return
 		}
-		for i := range r.ToolCalls {
-			if !yield(agentbus.Chunk{ToolCall: &r.ToolCalls[i]}, nil) {
-				return
-			}
-		}
-		yield(agentbus.Chunk{Text: r.Text, Reasoning: r.Reasoning, Model: r.Model, Finish: r.Finish, Replayed: true}, nil)
+		r.Usage, r.Replayed = agentbus.Usage{}, true
+		said(r)(yield)
 	}
 }
 

@@ -271,6 +271,9 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 	t.State = agentbus.TurnDone
 	d.heard([]agentbus.Turn{*t})
 	next, halt, err := d.decide()
+	if next != nil && next.relayed {
+		now.heir = next
+	}
 	events := d.told(now)
 	var begun *agentbus.Turn
 	if next != nil && next.fan == nil {

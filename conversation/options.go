@@ -72,6 +72,11 @@ type Options struct {
 	// Reasoning is how much of what a model thought is told: ReasoningSummary,
 	// ReasoningFull or ReasoningOff; "" is a summary (E25).
 	Reasoning string
+	// Threshold is the confidence below which a decision waits to be ratified; nil
+	// is agentbus.DefaultThreshold (E30). NoEscalation lets each stand, and tells
+	// so (E33).
+	Threshold    *float64
+	NoEscalation bool
 	// Redact takes what is secret out of what agents say, before it is stored or
 	// said to anybody else; nil takes out nothing (E28).
 	Redact Redactor
@@ -146,6 +151,10 @@ func (o *Options) resolve(e *enclosing) (Options, error) {
 		if r.Redact == nil {
 			r.Redact = e.options.Redact
 		}
+		if r.Threshold == nil {
+			r.Threshold = e.options.Threshold
+		}
+		r.NoEscalation = r.NoEscalation || e.options.NoEscalation
 		if r.Journal == nil {
 			r.Journal, r.Runs, r.Owner, r.TTL = e.options.Journal, e.options.Runs, e.options.Owner, e.options.TTL
 		}

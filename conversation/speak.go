@@ -18,7 +18,8 @@ import (
 // ended that means nothing.
 func (d *driver) speak(ctx context.Context, now *intent, a *account) error {
 	v := voice{intent: now}
-	now.tale = d.tale(now, false)
+	_, held := now.decided.held()
+	now.tale = d.tale(now, held) // what was said before it was held was told then
 	d.emit(Event{Type: EventTurnStarted, Turn: &now.turn})
 	if d.gone {
 		return nil
@@ -75,10 +76,25 @@ func (d *driver) call(ctx context.Context, now *intent, a *account) iter.Seq2[ag
 	if err := now.decided.refused(d.conversation.OnHalt); err != nil {
 		return func(yield func(agentbus.Chunk, error) bool) { yield(agentbus.Chunk{}, err) }
 	}
+	if held, ok := now.decided.held(); ok {
+		return said(d.ratified(now, held))
+	}
 	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen, Resolution: now.decided.answer(), Inline: d.relays()}
 	root, path := d.place()
 	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, within: d.execution.ID, path: append(path, t.Speaker), until: d.until})
 	return guard.Call(ctx, p.Backend, call)
+}
+
+// said is a reply as a backend gives it.
+func said(r agentbus.Reply) iter.Seq2[agentbus.Chunk, error] {
+	return func(yield func(agentbus.Chunk, error) bool) {
+		for i := range r.ToolCalls {
+			if !yield(agentbus.Chunk{ToolCall: &r.ToolCalls[i]}, nil) {
+				return
+			}
+		}
+		yield(agentbus.Chunk{Text: r.Text, Reasoning: r.Reasoning, Usage: &r.Usage, Model: r.Model, Finish: r.Finish, Replayed: r.Replayed}, nil)
+	}
 }
 
 // hear puts the next piece of an answer to the rest, and tells of it.
@@ -131,7 +147,10 @@ func (d *driver) heardOut(ctx context.Context, v *voice) error {
 			d.take(ctx, v, last)
 		}
 	}
-	return v.end()
+	if err := v.end(); err != nil {
+		return err
+	}
+	return d.escalates(v.intent)
 }
 
 // end sets the reply of the turn and adds its cost. It returns why that is no

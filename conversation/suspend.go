@@ -20,12 +20,16 @@ func (d *driver) suspends(now *intent) []agentbus.Event {
 	t := &now.turn
 	key, asked := d.key(now, t.Attempts), d.asks(now)
 	asked.Key = key
+	s := agentbus.NodeSuspended{NodeID: d.nodes[now.who], InterruptID: key, Kind: asked.Kind, Key: key, Reason: string(t.Error.Ask.Kind)}
+	if low := t.Error.Ask.Low; low != nil {
+		s.Reason, s.AgentID, s.Threshold, s.Observed = asked.Kind, low.AgentID, &low.Threshold, &low.Observed
+	}
 	return []agentbus.Event{
 		d.of(now, agentbus.EventWaitRequested, asked),
 		d.of(now, agentbus.EventNodeSuspended, struct {
 			agentbus.NodeSuspended
 			Bus facts `json:"agentbus"`
-		}{agentbus.NodeSuspended{NodeID: d.nodes[now.who], InterruptID: key, Kind: asked.Kind, Key: key, Reason: string(t.Error.Ask.Kind)}, d.facts(now)}),
+		}{s, d.facts(now)}),
 	}
 }
 
@@ -49,7 +53,9 @@ func (d *driver) asks(now *intent) agentbus.InterruptPayload {
 			"artifactId": hex.EncodeToString(sum[:]), "artifactType": "policy:" + policyKind(a.Policy), "title": cmp.Or(a.Title, "a policy asks"),
 			"actions": []string{"accept", "reject"}, "artifactData": a.Policy,
 		}
-	case agentbus.AskApproval, agentbus.AskLowConfidence:
+	case agentbus.AskLowConfidence:
+		kind, data = "low-confidence", a.Low
+	case agentbus.AskApproval:
 		kind, data = "approval", d.gate(now, &a)
 	default:
 		kind, data = "approval", d.gate(now, &a)
@@ -118,6 +124,9 @@ func (d *driver) resumes(now *intent, was *agentbus.Turn) []agentbus.Event {
 	value := map[string]any{"action": "reject"}
 	if first.Decision == agentbus.DecisionGranted {
 		value["action"] = "accept"
+	}
+	if given := json.RawMessage(first.Text); now.decided.kind == agentbus.AskLowConfidence && first.Decision == agentbus.DecisionGranted && len(given) > 0 && json.Valid(given) {
+		value = map[string]any{"decision": given}
 	}
 	if ask := askOf(was); ask != nil && ask.Kind == agentbus.AskClarification {
 		value = map[string]any{"answers": map[string]string{"q1": first.Text}}

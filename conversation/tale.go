@@ -156,11 +156,12 @@ func keepRetries(events []agentbus.Event) (kept []agentbus.Event) {
 	return kept
 }
 
-// live reports whether an event tells of an answer as it came: a replay, which
-// has only what it came to, takes these as they are recorded.
+// live reports whether an event tells of an answer as it came, or as its run was
+// asked for: a replay, which has only what it came to, takes these as they are
+// recorded.
 func live(eventType string) bool {
 	switch eventType {
-	case agentbus.EventOutputChunk, agentbus.EventAgentReasoningDelta, agentbus.EventNodeRetried, agentbus.EventAgentReasoned:
+	case agentbus.EventOutputChunk, agentbus.EventAgentReasoningDelta, agentbus.EventNodeRetried, agentbus.EventAgentReasoned, agentbus.EventEscalationSuppressed:
 		return true
 	}
 	return false

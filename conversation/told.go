@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // facts are what the journal has of a turn's result beyond what the event wire
@@ -46,7 +47,8 @@ func (d *driver) facts(now *intent) facts {
 // told returns the events of a turn's result (E56).
 func (d *driver) told(now *intent) (events []agentbus.Event) {
 	t := &now.turn
-	for _, e := range now.tale.end(t.State == agentbus.TurnDone) {
+	low := t.State == agentbus.TurnWaiting && askOf(t) != nil && askOf(t).Low != nil
+	for _, e := range now.tale.end(t.State == agentbus.TurnDone || low) {
 		e.Hold = now.hold
 		events = append(events, e)
 	}
@@ -61,6 +63,10 @@ func (d *driver) told(now *intent) (events []agentbus.Event) {
 	case agentbus.TurnCancelled:
 		return append(append(events, d.completes(now, "failed")...), d.cancelled(now, "its join was met without it", new(d.facts(now))))
 	case agentbus.TurnWaiting:
+		if low {
+			events = append(append(events, d.holds(now)...), d.completes(now, "escalated")...)
+			return append(events, d.suspends(now)...)
+		}
 		return append(append(events, d.completes(now, "completed")...), d.suspends(now)...)
 	case agentbus.TurnPending:
 	}
@@ -92,7 +98,7 @@ func (d *driver) answers(now *intent) []agentbus.Event {
 			events, outcome = append(events, e), "handed-off"
 		}
 	}
-	events = append(events, d.completes(now, outcome)...)
+	events = append(append(events, d.decides(now)...), d.completes(now, outcome)...)
 	for _, e := range decision {
 		if e.Type != agentbus.EventAgentHandoff {
 			events = append(events, e)
@@ -122,7 +128,8 @@ func (d *driver) answers(now *intent) []agentbus.Event {
 }
 
 // tools returns a pair of events for each tool that was asked for. The bus runs
-// none, and agents do not tell what came of those they run.
+// none: of an agent whose tools it knows, those that are not on its list are
+// forbidden, and what came of the others nobody tells (E27).
 func (d *driver) tools(now *intent) (events []agentbus.Event) {
 	node := d.nodes[now.who]
 	for i := range now.turn.Reply.ToolCalls {
@@ -132,17 +139,28 @@ func (d *driver) tools(now *intent) (events []agentbus.Event) {
 			inputs, _ = json.Marshal(c.Arguments)
 		}
 		called := agentbus.NewToolCalled(d.refs[now.who].AgentID, node+":"+cmp.Or(c.Name, "unnamed"), cmp.Or(c.ID, "call_"+node+"_"+strconv.Itoa(i)), inputs)
-		returned := d.of(now, agentbus.EventAgentToolReturned, agentbus.NewToolReturned(&called, nil, &agentbus.EventError{
+		called.ArgsHash = rawjson.CanonicalHash(inputs)
+		result := agentbus.NewToolReturned(&called, nil, &agentbus.EventError{
 			Code: "tool_result_unknown", Message: "the bus runs no tools, and the agent did not tell what came of it",
-		}, 0))
+		}, 0)
+		if allowed := d.conversation.Participants[now.who].Tools; allowed != nil {
+			if _, denied := agentbus.FilterTools(agentbus.HarnessRole{Agent: called.AgentID, Allowed: allowed}, []string{called.ToolName}); len(denied) > 0 {
+				result.Error, result.Status = &agentbus.EventError{Code: "forbidden", Message: "the agent may not use this tool"}, "forbidden"
+			}
+		}
+		returned := d.of(now, agentbus.EventAgentToolReturned, result)
 		returned.CauseBack = 1
 		events = append(events, d.of(now, agentbus.EventAgentToolCalled, called), returned)
 	}
 	return events
 }
 
-// directs returns what a moderator decided with its turn (E58).
+// directs returns what a moderator decided with its turn (E58), and whom a mention
+// handed the word to (E55).
 func (d *driver) directs(now *intent) []agentbus.Event {
+	if now.heir != nil {
+		return []agentbus.Event{d.of(now, agentbus.EventAgentHandoff, agentbus.NewHandoff(d.refs[now.who], d.refs[now.heir.who], "mentioned", nil))}
+	}
 	m, ok := d.plan.(Moderator)
 	if !ok || now.turn.Speaker != m.Decides || d.over() != nil {
 		return nil
@@ -169,6 +187,9 @@ func (d *driver) directs(now *intent) []agentbus.Event {
 
 // wireError is e in a payload, where a message is never empty.
 func wireError(e *agentbus.Error) agentbus.EventError {
+	if rejected(e) {
+		return agentbus.EventError{Code: "decision_rejected", Message: e.Message}
+	}
 	return agentbus.EventError{Code: cmp.Or(string(e.Code), string(agentbus.CodeInternal)), Message: cmp.Or(e.Message, string(e.Code), "no reason was given")}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/eventlog"
+	"github.com/agentbus/agentbus/openwop"
 )
 
 // The schemas of the event wire stand beside the repository. Where they do not,
@@ -61,7 +62,7 @@ var schemas = sync.OnceValues(func() (map[string]*jsonschema.Schema, error) {
 		"provider.usage": "providerUsage", "output.chunk": "outputChunk", "cap.breached": "capBreached", "agent.reasoned": "agentReasoned",
 		"agent.reasoning.delta": "agentReasoningDelta", "agent.toolCalled": "agentToolCalled", "agent.toolReturned": "agentToolReturned",
 		"agent.handoff": "agentHandoff", "agent.invocation.started": "agentInvocationStarted", "agent.invocation.completed": "agentInvocationCompleted",
-		"runOrchestrator.decided": "runOrchestratorDecided",
+		"runOrchestrator.decided": "runOrchestratorDecided", "agent.decided": "agentDecided", "log.appended": "logAppended",
 	} {
 		places[kind] = ids["run-event-payloads.schema.json"] + "#/$defs/" + def
 	}
@@ -73,6 +74,20 @@ var schemas = sync.OnceValues(func() (map[string]*jsonschema.Schema, error) {
 		all[kind] = s
 	}
 	return all, nil
+})
+
+// ownSchema is the schema that the product ships of what it emits (E1).
+var ownSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(openwop.EventSchema()))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource("events", doc); err != nil {
+		return nil, err
+	}
+	return c.Compile("events")
 })
 
 // A vendorName is a pattern that may refuse the prefixes of the wire itself.
@@ -94,6 +109,10 @@ func wireFault(events []agentbus.Event) error {
 	if err != nil {
 		return err
 	}
+	ours, err := ownSchema()
+	if err != nil {
+		return err
+	}
 	byID := map[agentbus.EventID]*agentbus.Event{}
 	for i := range events {
 		e := &events[i]
@@ -111,10 +130,13 @@ func wireFault(events []agentbus.Event) error {
 				return err
 			}
 		}
+		doc, _ := json.Marshal(eventlog.Document(e))
+		if err := valid(ours, doc); err != nil {
+			return fmt.Errorf("our own schema: %s: %w", doc, err)
+		}
 		if all == nil {
 			continue
 		}
-		doc, _ := json.Marshal(eventlog.Document(e))
 		if err := valid(all[""], doc); err != nil {
 			return fmt.Errorf("%s: %w", doc, err)
 		}

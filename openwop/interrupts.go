@@ -106,6 +106,7 @@ func (h *Host) decides(r *agentbus.Resolution, kind string, value json.RawMessag
 		Text   string          `json:"text"`
 		Reason string          `json:"reason"`
 		Policy json.RawMessage `json:"policy_resolution"`
+		Held   json.RawMessage `json:"decision"` // in place of the one that is held
 	}
 	if json.Unmarshal(value, &v) != nil { // a string, of what is no object
 		_ = json.Unmarshal(value, &v.Text)
@@ -118,6 +119,8 @@ func (h *Host) decides(r *agentbus.Resolution, kind string, value json.RawMessag
 				r.Text = string(a)
 			}
 		}
+	case kind == "low-confidence" && r.Decision == agentbus.DecisionGranted:
+		r.Text = string(v.Held)
 	case r.Decision == agentbus.DecisionDenied:
 		r.Text = cmp.Or(v.Reason, v.Text)
 	}

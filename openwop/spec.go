@@ -66,7 +66,6 @@ const (
 	maxNodeExecutions = 1000
 	maxRunDurationMS  = 3_600_000
 	reasoningTokens   = 512
-	defaultThreshold  = 0.7
 	confidenceFloor   = 0.5
 )
 
@@ -91,7 +90,7 @@ func (c *configurable) timeoutMS() int64 {
 
 func (c *configurable) threshold() float64 {
 	if c.EscalationThreshold == nil {
-		return defaultThreshold
+		return agentbus.DefaultThreshold
 	}
 	return *c.EscalationThreshold
 }

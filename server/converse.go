@@ -44,6 +44,9 @@ type Start struct {
 	OnHalt conversation.OnHalt
 	// Reasoning is how much of what models thought is told; "": a summary (E25).
 	Reasoning string
+	// Threshold is the confidence below which a decision is asked about; nil:
+	// agentbus.DefaultThreshold (E30).
+	Threshold *float64
 	// Started is how the run was asked for, as its first event tells.
 	Started agentbus.RunStarted
 	// From forks another run (R23): the conversation and its seed are that one's,
@@ -74,12 +77,14 @@ type spec struct {
 
 	OnHalt    conversation.OnHalt  `json:"on_halt,omitempty"`
 	Reasoning string               `json:"reasoning,omitempty"`
-	Started   *agentbus.RunStarted `json:"started,omitempty"` // how it was asked for over the event wire
+	Threshold *float64             `json:"threshold,omitempty"` // of confidences (E30)
+	Started   *agentbus.RunStarted `json:"started,omitempty"`   // how it was asked for over the event wire
 }
 
 // tell sets in o what the events of its run tell beside what happens.
 func (sp *spec) tell(o *conversation.Options) {
-	if o.Reasoning = sp.Reasoning; sp.Started != nil {
+	o.Reasoning, o.Threshold = sp.Reasoning, sp.Threshold
+	if sp.Started != nil {
 		o.Started = *sp.Started
 	}
 }
@@ -133,6 +138,7 @@ func (s *wiring) options(run agentbus.RunID) conversation.Options {
 	return conversation.Options{
 		Run: run, Payer: LocalPayer, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, MaxDepth: s.cfg.Limits.MaxDepth,
 		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
+		NoEscalation: s.cfg.Escalation == config.EscalationOff,
 	}
 }
 
@@ -160,7 +166,7 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 	case st.From != nil:
 		begun := sp
 		sp, o.Seed, err = s.forked(ctx, st.From)
-		sp.Deadline, sp.OnHalt, sp.Reasoning, sp.Started = begun.Deadline, begun.OnHalt, begun.Reasoning, begun.Started
+		sp.Deadline, sp.OnHalt, sp.Reasoning, sp.Threshold, sp.Started = begun.Deadline, begun.OnHalt, begun.Reasoning, begun.Threshold, begun.Started
 	}
 	if err != nil {
 		return c, o, err
@@ -184,6 +190,7 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 func (st *Start) spec(deadline time.Time) spec {
 	sp := spec{
 		Conversation: st.Conversation, Peers: st.Peers, MaxTurns: st.MaxTurns, Budget: st.Budget, Deadline: deadline, OnHalt: st.OnHalt, Reasoning: st.Reasoning,
+		Threshold: st.Threshold,
 	}
 	if st.Started.Transport != "" {
 		sp.Started = &st.Started
@@ -306,7 +313,8 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 		part := conversation.Participant{
 			Name: agentbus.Speaker(speakers[i]), Slug: p.Slug, Label: p.Label, Agent: p.Agent, Ref: s.ref(p.Agent),
 			Backend: agentbus.Wrap(b, s.approvalOf(&def, i), s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned), calling),
-			Auth:    conversation.AuthMode(p.Auth),
+			Auth:    conversation.AuthMode(p.Auth), Tools: s.tools(p.Agent),
+			Decides: p.Decides && def.Plan != config.PlanModerator, // a moderator does by its plan
 		}
 		if a := s.cfg.Agents[p.Agent]; a.MaxCostUSD != nil {
 			part.MaxCost = *a.MaxCostUSD
@@ -314,6 +322,18 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 		c.Participants = append(c.Participants, part)
 	}
 	return c, errors.Join(faults...)
+}
+
+// tools are those that an agent may call; nil: it runs its own, or is no model.
+func (s *wiring) tools(agent string) []string {
+	a := s.cfg.Agents[agent]
+	switch {
+	case a.Kind != config.KindOpenAI:
+		return nil
+	case a.Tools != nil:
+		return a.Tools
+	}
+	return append([]string{}, s.cfg.Tools.Default...)
 }
 
 // plan returns the plan of a configured conversation; nil is the default one.
@@ -416,7 +436,8 @@ func (s *wiring) conversationOf(sp spec) (agentbus.Backend, error) {
 	return conversation.Backend(conversation.BackendConfig{
 		Conversation: c, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, Spec: stored, MaxDepth: s.cfg.Limits.MaxDepth,
 		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
-		Redact: func(forwarded agentbus.Credential) conversation.Redactor { return s.redacting(nil, forwarded) },
+		NoEscalation: s.cfg.Escalation == config.EscalationOff,
+		Redact:       func(forwarded agentbus.Credential) conversation.Redactor { return s.redacting(nil, forwarded) },
 		Payer: func(ctx context.Context) agentbus.Payer {
 			p, _ := gateway.InProcessOf(ctx) // the gateway has said who pays
 			return p.Payer

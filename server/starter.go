@@ -76,7 +76,7 @@ func (b *starts) Start(ctx context.Context, st openwop.Start) error {
 	}
 	begun := Start{
 		Conversation: st.Workflow, Seed: st.Seed, Run: st.Run, Authorization: st.Auth, Timeout: st.Timeout,
-		OnHalt: conversation.OnHalt(st.OnHalt), Reasoning: st.Reasoning, Started: st.Started,
+		OnHalt: conversation.OnHalt(st.OnHalt), Reasoning: st.Reasoning, Threshold: st.Threshold, Started: st.Started,
 	}
 	if st.From != "" {
 		begun.From = &Fork{Run: st.From, Turn: st.Turns}

@@ -8,6 +8,7 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/eventlog"
 	"github.com/agentbus/agentbus/openwop"
+	"github.com/agentbus/agentbus/server/config"
 )
 
 // buildHost makes the host of the event wire. It stands on the public listener,
@@ -21,7 +22,7 @@ func (s *Server) buildHost() (err error) {
 		Identify: func(r *http.Request) (agentbus.Principal, error) { return s.now().gateway.Caller(r) },
 		Redact:   func() *eventlog.Redactor { return s.now().redacts },
 		Lease:    s.cfg.Workers.Lease, InterruptTimeout: s.cfg.Interrupts.Timeout, MaxBody: int64(s.cfg.Limits.MaxBody), Logger: s.log,
-		Conversations: s.starts,
+		Conversations: s.starts, NoEscalation: s.cfg.Escalation == config.EscalationOff, Tools: s.cfg.Tools.Default,
 	})
 	return err
 }

@@ -66,6 +66,7 @@ type Agent struct {
 
 	ACL        *ACL             `yaml:"acl" doc:"Who may call the agent, by evidence of identity (C24). Absent: whoever the agents of its key let."`
 	Detach     AgentDetach      `yaml:"detach" default:"on" enum:"on|off" doc:"off: a call ends when its caller leaves, whatever the section detach says (G14)."`
+	Tools      []string         `yaml:"tools" for:"openai" pattern:"^[a-z0-9_-]+:.+$" example:"[writer:search]" doc:"The tools that it may call, as SCOPE:NAME; in conversations another call is told as forbidden (E27). Absent: those of tools.default."`
 	Price      *Price           `yaml:"price" doc:"What a call costs the payer. Absent: nothing is known of its price."`
 	UsageCost  bool             `yaml:"usage_cost" doc:"Charge what the agent reports as usage.cost, in place of price (G26)."`
 	MaxCostUSD *agentbus.Micros `yaml:"max_cost_usd" doc:"The most one call can cost, in USD: what is reserved for it before it is made (G27)."`
@@ -273,7 +274,7 @@ type Participant struct {
 	// CallPolicy is what it says itself; [Conversation.PolicyOf] is what holds.
 	CallPolicy *CallPolicy `yaml:"call_policy" doc:"What it has in place of the conversation's call_policy, field by field (R13)."`
 	// Decides marks the moderator; Load makes it and Conversation.Moderator agree.
-	Decides bool `yaml:"decides" default:"false" doc:"Of plan moderator: its reply names the next speaker. At one participant."`
+	Decides bool `yaml:"decides" default:"false" doc:"Its replies decide: a JSON object with decision, and perhaps confidence from 0 to 1, which escalates when it is low (E30). Of plan moderator it names the next speaker, with next in place of decision, and one participant does."`
 	// Approval is what it says itself; [Conversation.ApprovalOf] is what holds.
 	Approval *bool `yaml:"approval" doc:"A human approves each of its turns before it is called (R22). Absent: as the conversation's approval says."`
 

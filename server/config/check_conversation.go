@@ -69,11 +69,6 @@ func (l *loader) misplaced(c *Conversation, path string) {
 	if c.Moderator != "" && c.Plan != PlanModerator {
 		l.fault(join(path, "moderator"), "it belongs to plan: moderator, and the plan is "+string(c.Plan), "remove it, or write plan: moderator")
 	}
-	for i := range c.Participants {
-		if c.Participants[i].Decides && c.Plan != PlanModerator {
-			l.fault(join(item(join(path, "participants"), i), "decides"), "nobody decides under plan: "+string(c.Plan), "remove it, or write plan: moderator")
-		}
-	}
 }
 
 // moderator checks who decides, by either key.

@@ -109,7 +109,6 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"R1 an agent twice", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: a}], plan: round-robin}}", []string{`conversations.c.participants[1]: participants "a" and "a" both have the slug a (P15); give one of them another with slug:`}},
 		{"R1 one name", twoAgents + "conversations: {c: {participants: [{agent: a, slug: b}, {agent: a, slug: x}, {agent: b, slug: y}]}}", []string{`conversations.c.participants[2]: "b" is the name of two participants (R1); give one of them another slug`}},
 		{"keys of another plan", twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b, decides: true}], join: all, moderator: a}}", []string{
-			"conversations.c.participants[1].decides: nobody decides under plan: alternate; remove it, or write plan: moderator",
 			"conversations.c.join: it belongs to plan: fan-out, and the plan is alternate; remove it, or write plan: fan-out",
 			"conversations.c.moderator: it belongs to plan: moderator, and the plan is alternate; remove it, or write plan: moderator",
 		}},
