@@ -8,10 +8,16 @@ LINT     := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 VULN     := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: build test lint race bench microbench soak fuzz interop vuln tidy tools help
+.PHONY: build release site test lint race bench microbench soak fuzz interop vuln tidy tools help
 
 build: ## build bin/agentbus, without cgo
 	CGO_ENABLED=0 go build -trimpath -o bin/agentbus ./cmd/agentbus
+
+release: ## make dist/: static binaries for six targets, checksums, what is inside, the formula; one is made twice and compared (VERSION=0.1.0)
+	go run ./deploy/release -version "$(VERSION)" -twice
+
+site: ## make site/ of the documents; a link that leads nowhere fails it
+	go run ./docs/site -out site
 
 test: ## run all tests; those that need a tool this machine lacks are skipped and name it
 	go test ./...
@@ -20,8 +26,8 @@ lint: $(LINT) ## run golangci-lint as .golangci.yml says
 	$(LINT) config verify
 	$(LINT) run --allow-serial-runners ./...
 
-race: ## run all tests with the race detector, in random order
-	go test -race -shuffle=on ./...
+race: ## run all tests but those of volume with the race detector, in random order
+	go test -race -short -shuffle=on -timeout 20m ./...
 
 bench: ## measure the bus next to a bare proxy and this disk, into benchmarks/RESULTS.md
 	go run ./benchmarks

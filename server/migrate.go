@@ -16,23 +16,6 @@ type Moved struct {
 	Ledger agentbus.LedgerVerdict `json:"ledger"`
 }
 
-// A Schema is how far the tables of a store are.
-type Schema struct {
-	Has    int64 `json:"schema"` // 0: there are none
-	Newest int64 `json:"newest"` // that this program knows
-}
-
-// SchemaOf says how far the tables of the configured store are, and changes
-// nothing.
-func SchemaOf(ctx context.Context, c *config.Config) (s Schema, err error) {
-	if c.Store.SQLite != "" {
-		s.Has, s.Newest, err = sqlite.Schema(ctx, c.Store.SQLite)
-	} else {
-		s.Has, s.Newest, err = postgres.Schema(ctx, postgres.Config{URL: c.Store.URL, Password: c.Store.Password})
-	}
-	return s, err
-}
-
 // Migrate brings the tables of the configured store up to date and, where from
 // names the file of a SQLite store, fills the PostgreSQL store with all of it:
 // everything or nothing, verified before it counts. No bus may run on either of

@@ -53,6 +53,9 @@ func everyWaiting(t *testing.T, s *server.Server) (all []agentbus.InterruptID) {
 // measured.
 func TestSoakParked(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it drives five hundred runs")
+	}
 	runs := 500
 	if v := os.Getenv("AGENTBUS_SOAK"); v != "" {
 		runs, _ = strconv.Atoi(v)

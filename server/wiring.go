@@ -1,8 +1,6 @@
 package server
 
 import (
-	"sync"
-
 	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/eventlog"
 	"github.com/agentbus/agentbus/gateway"
@@ -27,11 +25,9 @@ type wiring struct {
 	found    *a2a.Directory
 	programs map[string]*program // agents that are programs, by name
 	breakers map[guarded]*policy.Breaker
+	redacts  *eventlog.Redactor // of what drivers and the event wire store
 
 	fingerprint string // of cfg, which replicas share
-
-	redactOnce sync.Once
-	redact     *eventlog.Redactor
 }
 
 // now returns the wiring in force.
@@ -43,6 +39,7 @@ func (s *Server) wire(c Config) (*wiring, error) {
 	if err := w.buildIdentity(); err != nil {
 		return nil, err
 	}
+	w.redacts = eventlog.NewRedactor(w.configuredSecrets()...)
 	w.buildBreakers()
 	if err := w.buildAgents(); err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -21,7 +22,7 @@ import (
 // wop opens a bus under the conformance profile, and its public listener.
 func wop(t *testing.T, path string) (*server.Server, string, func()) {
 	t.Helper()
-	return wopOn(t, "sqlite:"+path)
+	return wopOn(t, "sqlite:"+sqlitetest.Prepare(t, path))
 }
 
 // wopOn is wop on the store at url.

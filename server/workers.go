@@ -173,7 +173,7 @@ func (w *workers) perform(ctx context.Context, e *agentbus.Execution) error {
 			return err
 		case event.Result != nil:
 			w.log.LogAttrs(ctx, slog.LevelInfo, "run halted", slog.String("run", string(e.Run)), slog.String("halt", string(event.Result.Halt.Kind)), slog.Int("turns", len(event.Result.Turns)))
-		case w.leaving.Load() && (event.Type == agentbus.EventStarted || event.Type == agentbus.EventResumed || event.Type == agentbus.EventTurnDone):
+		case w.leaving.Load() && (event.Type == conversation.EventStarted || event.Type == conversation.EventResumed || event.Type == conversation.EventTurnDone):
 			cancel(conversation.ErrLeave)
 		}
 	}
@@ -217,13 +217,14 @@ func (w *workers) settle(ctx context.Context, run agentbus.RunID, err error) {
 func (s *wiring) orphan(ctx context.Context, e *agentbus.Execution) (c conversation.Conversation, o conversation.Options, err error) {
 	o = s.options(e.Run)
 	o.Payer, o.Spec = e.Payer, e.Spec
-	var sp spec
-	if json.Unmarshal(e.Spec, &sp) != nil || sp.Conversation == "" {
+	sp, ours := specOf(e)
+	if !ours {
 		return c, o, fmt.Errorf("%w: it was not begun by this program", errAlone)
 	}
 	if sp.Peers != nil {
 		return c, o, fmt.Errorf("%w: its agents are not in the configuration; agentbus resume goes on with it", errAlone)
 	}
+	sp.tell(&o)
 	if c, err = s.conversation(sp); err != nil {
 		return c, o, fmt.Errorf("%w: %w", errAlone, err)
 	}
@@ -245,16 +246,22 @@ func (s *wiring) orphan(ctx context.Context, e *agentbus.Execution) (c conversat
 	return c, o, nil
 }
 
+// specOf returns how the conversation of a run is built; ours tells whether this
+// program began it.
+func specOf(e *agentbus.Execution) (sp spec, ours bool) {
+	return sp, json.Unmarshal(e.Spec, &sp) == nil && sp.Conversation != ""
+}
+
 // credit gives o the sealed credential of a run that somebody pays for, or the
 // halt of one that waits for it (R18).
 func (s *wiring) credit(ctx context.Context, e *agentbus.Execution, o *conversation.Options) error {
-	if e.Payer == LocalPayer {
+	if o.Redact = s.redacting(nil); e.Payer == LocalPayer {
 		return nil
 	}
 	c, why, err := s.unsealed(ctx, e)
 	if err == nil && why != "" {
 		o.Halt = waiting(e.Payer, why)
 	}
-	o.Lineage.Auth = c
+	o.Lineage.Auth, o.Redact = c, s.redacting(nil, c)
 	return err
 }

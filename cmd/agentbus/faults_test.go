@@ -42,6 +42,9 @@ func faulty(t *testing.T) (path string) {
 // G24, G27, G28, I1, I2, I3, I5, I7).
 func TestKilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it kills some eighty processes, which are built without the race detector")
+	}
 	program := faulty(t)
 	killedAtEveryPoint(t, program, func(faults.Point) int { return math.MaxInt }, func(t *testing.T, text string) *killed {
 		t.Helper()

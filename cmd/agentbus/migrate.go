@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -23,20 +25,20 @@ func (v *migrateVerb) status(ctx context.Context, a *app, c *config.Config) erro
 	if v.From != "" {
 		return &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "status copies nothing", Explain: &agentbus.Explain{Next: "leave out --from, or status"}}
 	}
-	s, err := server.SchemaOf(ctx, c)
-	if err != nil {
+	has, newest, err := server.Schema(ctx, c)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	text := fmt.Sprintf("schema %d: up to date\n", s.Has)
+	text := fmt.Sprintf("schema %d: up to date\n", has)
 	switch {
-	case s.Has > s.Newest:
-		text = fmt.Sprintf("schema %d, of a newer agentbus: this one knows %d and does not open it\n", s.Has, s.Newest)
-	case s.Has == 0:
-		text = fmt.Sprintf("no tables yet: agentbus migrate, or a bus that starts, makes those of schema %d\n", s.Newest)
-	case s.Has < s.Newest:
-		text = fmt.Sprintf("schema %d: agentbus migrate, or a bus that starts, brings it to %d\n", s.Has, s.Newest)
+	case has > newest:
+		text = fmt.Sprintf("schema %d, of a newer agentbus: this one knows %d and does not open it\n", has, newest)
+	case has == 0:
+		text = fmt.Sprintf("no tables yet: agentbus migrate, or a bus that starts, makes those of schema %d\n", newest)
+	case has < newest:
+		text = fmt.Sprintf("schema %d: agentbus migrate, or a bus that starts, brings it to %d\n", has, newest)
 	}
-	return a.answer(s, text)
+	return a.answer(map[string]int64{"schema": has, "newest": newest}, text)
 }
 
 // Run brings the store up to date, and fills it.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/pgtest"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 )
 
@@ -138,7 +139,7 @@ func program(t *testing.T, dir string, env []string, args ...string) (code int, 
 func configure(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agentbus.yaml")
-	text = fmt.Sprintf("listen: 127.0.0.1:0\nadmin: {listen: '127.0.0.1:0'}\nstore: {url: %q}\n", "sqlite:"+filepath.Join(filepath.Dir(path), "bus.db")) + text
+	text = fmt.Sprintf("listen: 127.0.0.1:0\nadmin: {listen: '127.0.0.1:0'}\nstore: {url: %q}\n", "sqlite:"+sqlitetest.Prepare(t, filepath.Join(filepath.Dir(path), "bus.db"))) + text
 	save(t, path, text)
 	t.Cleanup(func() { replayable(t, path, nil) })
 	return path
@@ -198,7 +199,7 @@ func serving(t *testing.T, path string, env map[string]string, args ...string) *
 	return b
 }
 
-var served = regexp.MustCompile(` on (http://\S+)`)
+var served = regexp.MustCompile(` on (https?://\S+)`)
 
 // address finds where a bus serves in what it says.
 func address(line string) string {

@@ -341,7 +341,7 @@ func (f *fire) ended(run agentbus.RunID) {
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		if event.Type == agentbus.EventHalted {
+		if agentbus.Terminal(event.Type) {
 			ends++
 		}
 	}

@@ -26,15 +26,10 @@ const oldest = 150000
 func prepare(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) error {
 	db := stdlib.OpenDB(*config)
 	defer func() { _ = db.Close() }() // everything is committed, or rolled back
-	version, err := identify(ctx, db)
+	provider, version, newest, err := schema(ctx, db)
 	if err != nil {
 		return err
 	}
-	provider, err := newProvider(db)
-	if err != nil {
-		return err
-	}
-	newest := newestOf(provider)
 	switch {
 	case version > newest:
 		return fmt.Errorf("it was written by a newer agentbus (schema %d; this one knows %d); run the newer version, or name another database", version, newest)
@@ -48,27 +43,31 @@ func prepare(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) erro
 	return nil
 }
 
-// newestOf returns the newest schema there is.
-func newestOf(p *goose.Provider) int64 { return p.ListSources()[len(p.ListSources())-1].Version }
+// schema returns the migrations, the schema version of a database, and the newest
+// there is.
+func schema(ctx context.Context, db *sql.DB) (provider *goose.Provider, version, newest int64, err error) {
+	if version, err = identify(ctx, db); err != nil {
+		return nil, 0, 0, err
+	}
+	if provider, err = newProvider(db); err != nil {
+		return nil, 0, 0, err
+	}
+	sources := provider.ListSources()
+	return provider, version, sources[len(sources)-1].Version, nil
+}
 
-// Schema returns which schema the database at cfg.URL has, 0 while it has none,
-// and which is the newest that this program knows. It changes nothing, and fails
-// where [Open] would before it does.
-func Schema(ctx context.Context, cfg Config) (has, newest int64, err error) {
-	config, err := cfg.parse()
+// Schema returns the schema version of the database that cfg names, 0 of an empty
+// one, and the newest that this build knows, to which [Open] brings it. It
+// changes nothing.
+func Schema(ctx context.Context, cfg Config) (version, newest int64, err error) {
+	config, err := poolConfig(cfg)
 	if err != nil {
 		return 0, 0, err
 	}
 	db := stdlib.OpenDB(*config.ConnConfig)
-	defer func() { _ = db.Close() }() // nothing is written
-	if has, err = identify(ctx, db); err != nil {
-		return 0, 0, err
-	}
-	provider, err := newProvider(db)
-	if err != nil {
-		return 0, 0, err
-	}
-	return has, newestOf(provider), nil
+	defer func() { _ = db.Close() }() // it was only read
+	_, version, newest, err = schema(ctx, db)
+	return version, newest, err
 }
 
 func newProvider(db *sql.DB) (*goose.Provider, error) {

@@ -49,7 +49,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // open connects, migrates, and makes the committers.
 func (s *Store) open(ctx context.Context, cfg Config) error {
-	config, err := cfg.parse()
+	config, err := poolConfig(cfg)
 	if err != nil {
 		return err
 	}
@@ -73,14 +73,14 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	return s.loadInstallKey(ctx)
 }
 
-// parse returns how to connect.
-func (c *Config) parse() (*pgxpool.Config, error) {
-	config, err := pgxpool.ParseConfig(c.URL)
+// poolConfig reads where the database is, and how it is reached.
+func poolConfig(cfg Config) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
 		return nil, fmt.Errorf("the URL of the store cannot be read: %w", err) // pgx leaves a password out
 	}
-	if !c.Password.IsZero() {
-		config.ConnConfig.Password = c.Password.Reveal() //nolint:forbidigo // the server is shown it
+	if !cfg.Password.IsZero() {
+		config.ConnConfig.Password = cfg.Password.Reveal() //nolint:forbidigo // the server is shown it
 	}
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = 10 * time.Second

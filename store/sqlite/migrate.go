@@ -4,12 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -64,22 +60,6 @@ func (s *Store) migrate(ctx context.Context, dsn string) error {
 		}
 	}
 	return fmt.Errorf("migrate to schema %d: %w", schemaVersion, err)
-}
-
-// Schema returns which schema the file at path has, 0 while it has none or is not
-// there, and which is the newest that this program knows. It changes nothing.
-func Schema(ctx context.Context, path string) (has, newest int64, err error) {
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return 0, schemaVersion, nil
-	}
-	connector, err := sqlite.NewConnector((&url.URL{Scheme: "file", Path: filepath.ToSlash(path)}).String() + "?mode=ro")
-	if err != nil {
-		return 0, 0, err
-	}
-	db := sql.OpenDB(connector)
-	defer func() { _ = db.Close() }() // nothing is written
-	err = db.QueryRowContext(ctx, "SELECT user_version FROM pragma_user_version").Scan(&has)
-	return has, schemaVersion, err
 }
 
 // migrateTries is how often a migration is tried that fails: another process
