@@ -8,7 +8,7 @@ LINT     := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 VULN     := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: build release site test lint race bench microbench soak fuzz interop vuln tidy tools help
+.PHONY: build release site test lint race bench microbench soak fuzz interop console vuln tidy tools help
 
 build: ## build bin/agentbus, without cgo
 	CGO_ENABLED=0 go build -trimpath -o bin/agentbus ./cmd/agentbus
@@ -50,6 +50,9 @@ fuzz: ## run every fuzz target for FUZZTIME (20s)
 
 interop: ## run the tests in interop/ with real clients, on Node
 	cd interop && npm ci --no-audit --no-fund && npm test
+
+console: ## run the tests in browser/ with a real browser before the console, on Node; CHROMIUM names another one
+	cd browser && npm ci --no-audit --no-fund && npm test
 
 vuln: $(VULN) ## look for known vulnerabilities in what the code calls
 	$(VULN) ./...

@@ -111,7 +111,7 @@ func open(t *testing.T, change func(*admin.Config)) *bus {
 	}
 	b := &bus{t: t, store: store, log: &bytes.Buffer{}, calls: &calls{Store: store}}
 	c := admin.Config{
-		Identifier: keys, Runs: store, Ledger: store, Keys: store, Calls: b.calls, Agents: agents, Interrupts: store, Token: agentbus.NewCredential(tokenKey),
+		Identifier: keys, Runs: store, Records: store, Ledger: store, Keys: store, Calls: b.calls, Agents: agents, Interrupts: store, Token: agentbus.NewCredential(tokenKey),
 		Budgets: func() []agentbus.Budget { return budgets },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }),
 		Profile: true,

@@ -36,7 +36,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	}
 	const v1 = "/admin/v1"
 	for pattern, path := range map[string]string{
-		"/runs": "/runs?limit=1", "/runs/{run}": "/runs/run_a", "/runs/{run}/calls": "/runs/run_a/calls", "/runs/{run}/executions": "/runs/run_a/executions",
+		"/runs": "/runs?limit=1", "/runs/{run}": "/runs/run_a", "/runs/{run}/calls": "/runs/run_a/calls", "/runs/{run}/tree": "/runs/run_a/tree", "/runs/{run}/executions": "/runs/run_a/executions",
 		"/executions/{id}/turns": "/executions/run_a/turns", "/executions/{id}/events": "/executions/run_a/events", "/calls/live": "/calls/live",
 		"/calls/unfinished": "/calls/unfinished", "/agents": "/agents", "/agents/{name}": "/agents/researcher", "/keys": "/keys", "/budgets": "/budgets",
 		"/ledger/balances": "/ledger/balances", "/ledger/entries": "/ledger/entries?payer=alice", "/ledger/export": "/ledger/export", "/status": "/status",

@@ -21,11 +21,12 @@ type route struct {
 // operators are who may use the admin listener.
 var operators = []agentbus.PrincipalRole{agentbus.PrincipalAdmin}
 
-// table returns every route of the listener.
+// table returns every route of the API; the console's are [API.pages].
 func (a *API) table() []route {
 	routes := []route{
 		{"GET /admin/v1/runs", operators, a.listRuns},
 		{"GET /admin/v1/runs/{run}", operators, a.showRun},
+		{"GET /admin/v1/runs/{run}/tree", operators, a.listTree},
 		{"GET /admin/v1/runs/{run}/calls", operators, a.listCalls},
 		{"GET /admin/v1/runs/{run}/executions", operators, a.listExecutions},
 		{"POST /admin/v1/runs/{run}/stop", operators, a.stopRun},
@@ -73,10 +74,10 @@ func plain(h http.Handler) handler {
 	}
 }
 
-// answer runs h, and writes the error it returns.
-func answer(w http.ResponseWriter, r *http.Request, h handler) {
-	if err := h(w, r); err != nil {
-		requestOf(r).fail(w, err)
+// answer runs the handler of a route, and writes the error it returns.
+func (a *API) answer(w http.ResponseWriter, r *http.Request, rt route) {
+	if err := rt.handle(w, r); err != nil {
+		a.fail(w, r, rt.pattern, err)
 	}
 }
 
@@ -93,4 +94,14 @@ func invalid(message, next string) error {
 func (x *request) fail(w http.ResponseWriter, err error) {
 	x.err = err
 	httpx.WriteProblem(w, err)
+}
+
+// Routes returns the pattern of every route of the listener, for who checks that
+// none of them answers elsewhere.
+func (a *API) Routes() []string {
+	var patterns []string
+	for _, r := range append(a.table(), a.pages()...) {
+		patterns = append(patterns, r.pattern)
+	}
+	return patterns
 }

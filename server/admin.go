@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -41,6 +42,7 @@ const adminPatience = 5 * time.Second
 func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
 	srv, l := s.http(l, s.admin)
 	srv.ReadTimeout = s.cfg.Limits.ReadBody
+	srv.RegisterOnShutdown(s.admin.Drain)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
@@ -63,12 +65,26 @@ func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
 // buildAdmin builds the admin listener's surface over the rest.
 func (s *Server) buildAdmin() (err error) {
 	s.admin, err = admin.New(admin.Config{
-		Identifier: s, Runs: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s}, Interrupts: inbox{s},
-		Budgets: func() []agentbus.Budget { return s.now().gateway.Budgets(time.Now()) },
-		Token:   s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,
+		Identifier: s, Runs: s.store, Records: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s}, Interrupts: inbox{s},
+		Budgets:  func() []agentbus.Budget { return s.now().gateway.Budgets(time.Now()) },
+		MaxDepth: func() int { return s.now().cfg.Limits.MaxDepth }, Cap: s.capOf, Hops: s.VerifyHops, Content: s.cfg.Admin.Content,
+		Token: s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,
 		Status: admin.Status{Version: s.cfg.Version, Owner: s.owner, Config: s.cfg.Path, Stages: s.now().gateway.Stages()},
 	})
 	return err
+}
+
+// capOf returns what an execution may cost: as it was begun, else as its
+// conversation says; 0: any amount.
+func (s *Server) capOf(e agentbus.Execution) agentbus.Micros { //nolint:gocritic // as admin.Config.Cap is called
+	var sp spec
+	if json.Unmarshal(e.Spec, &sp) == nil && sp.Budget != nil {
+		return *sp.Budget
+	}
+	if c, ok := s.now().cfg.Conversations[e.Conversation]; ok && c.BudgetUSD != nil {
+		return *c.BudgetUSD
+	}
+	return 0
 }
 
 // A switchboard is the calls of a bus that have not ended. Live and Stop are the

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/server"
 )
 
@@ -186,5 +187,41 @@ func TestNoAdminListener(t *testing.T) {
 	s := open(t, "admin: {listen: ''}\n")
 	if l, err := s.ListenAdmin(t.Context()); l != nil || err != nil {
 		t.Errorf("%v, %v", l, err)
+	}
+}
+
+// U1: nothing of the admin surface answers on the public listener, not to an admin
+// either; what the public surface has of its own under such a path is not it.
+func TestAdminIsNotPublic(t *testing.T) {
+	t.Parallel()
+	s := open(t, withAdmin)
+	api, ok := s.AdminHandler().(*admin.API)
+	if !ok {
+		t.Fatal("the admin surface is no API")
+	}
+	fill := strings.NewReplacer("{run}", "run_a", "{id}", "7", "{name}", "a", "{handle}", "ab_x", "{$}", "")
+	routes := api.Routes()
+	if len(routes) < 30 {
+		t.Fatalf("only %d routes", len(routes))
+	}
+	for _, pattern := range routes {
+		method, path, _ := strings.Cut(fill.Replace(pattern), " ")
+		for _, secret := range []string{"", "secret-of-ops", "user-secret"} {
+			r := httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody)
+			if secret != "" {
+				r.Header.Set("Authorization", "Bearer "+secret)
+			}
+			got := httptest.NewRecorder()
+			s.Handler().ServeHTTP(got, r)
+			if path == "/openapi.json" { // each surface has one of its own
+				if strings.Contains(got.Body.String(), "agentbus admin API") {
+					t.Errorf("the public listener describes the admin surface")
+				}
+				continue
+			}
+			if got.Code < 400 || strings.Contains(got.Body.String(), "/admin/v1") || strings.Contains(got.Body.String(), "/console") || got.Header().Get("Location") != "" {
+				t.Errorf("%s as %q on the public listener: %d %.200s", pattern, secret, got.Code, got.Body)
+			}
+		}
 	}
 }

@@ -41,11 +41,12 @@ type Store interface {
 
 // A Reader reads what happened.
 type Reader interface {
-	// RunSummaries returns runs at a glance, newest first, at most limit of
-	// them; before, unless "", is the last one of the page before.
-	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
+	// RunSummaries returns runs that f lets pass at a glance, newest first, at most
+	// limit of them; before, unless "", is the last one of the page before.
+	RunSummaries(ctx context.Context, f agentbus.RunFilter, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
 	// RunSummary returns one of them.
 	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
+	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
 	Execution(ctx context.Context, id agentbus.ExecutionID) (e agentbus.Execution, found bool, err error)
@@ -87,6 +88,7 @@ type Interrupts interface {
 type Books interface {
 	// Entries returns a payer's entries after seq, in order, at most limit.
 	Entries(ctx context.Context, payer agentbus.Payer, after int64, limit int) ([]agentbus.Entry, error)
+	CallEntries(ctx context.Context, payer agentbus.Payer, call int64) ([]agentbus.Entry, error)
 	// Balances returns the balance of a payer, or of every one when it is "".
 	Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.Balance, error)
 	BudgetStates(ctx context.Context, accounts []string) ([]agentbus.BudgetState, error)

@@ -26,7 +26,7 @@ func (v *runsVerb) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // only read
-	runs, err := s.Store().RunSummaries(ctx, v.Limit, agentbus.RunID(v.Before))
+	runs, err := s.Store().RunSummaries(ctx, agentbus.RunFilter{}, v.Limit, agentbus.RunID(v.Before))
 	if err != nil {
 		return err
 	}

@@ -78,6 +78,7 @@ type Ledger interface {
 // Books are what calls came to (G26, G27, G28).
 type Books interface {
 	Entries(ctx context.Context, payer agentbus.Payer, after int64, limit int) ([]agentbus.Entry, error)
+	CallEntries(ctx context.Context, payer agentbus.Payer, call int64) ([]agentbus.Entry, error)
 	Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.Balance, error)
 	BudgetStates(ctx context.Context, accounts []string) ([]agentbus.BudgetState, error)
 	VerifyLedger(ctx context.Context) (agentbus.LedgerVerdict, error)
@@ -113,8 +114,9 @@ type Keys interface {
 
 // Reads is what pages and commands show.
 type Reads interface {
-	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
+	RunSummaries(ctx context.Context, f agentbus.RunFilter, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
 	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
+	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	ParentCalls(ctx context.Context, payer agentbus.Payer, run agentbus.RunID, turn agentbus.TurnID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
