@@ -31,6 +31,8 @@ type options struct {
 	bench  string        // folder of the load generator, the mock upstream and the bare proxy
 	each   time.Duration // of one measurement
 	only   string        // the one part to measure; "": all
+
+	postgres string // URL of a server whose user may create databases; "": it is not measured
 }
 
 // parts are what can be measured alone.
@@ -46,6 +48,7 @@ func main() {
 	flag.StringVar(&o.bench, "bench", filepath.Join("..", "shared", "bench"), "folder of the measuring tools")
 	flag.DurationVar(&o.each, "d", 2*time.Second, "duration of one measurement")
 	flag.StringVar(&o.only, "only", "", "measure this alone, "+strings.Join(parts, ", ")+", and leave the file of the results as it is")
+	flag.StringVar(&o.postgres, "postgres", "", "URL of a PostgreSQL to measure replicas on, whose user may create databases; absent: they are not measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)

@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	bus "github.com/agentbus/agentbus"
-	"github.com/agentbus/agentbus/internal/pgtest"
 	"github.com/agentbus/agentbus/server"
 )
 
@@ -26,14 +25,15 @@ const (
 	tailed     = 400 // events that are followed
 )
 
-// measurePostgres measures one replica and three on a PostgreSQL of their own,
-// next to bare inserts on the same server.
+// measurePostgres measures one replica and three on the PostgreSQL that the
+// command line names, next to bare inserts on the same server.
 func measurePostgres(ctx context.Context, o options, r *report) (err error) {
-	db, err := pgtest.Run(ctx)
-	if err != nil {
-		return err
+	if o.postgres == "" {
+		say("PostgreSQL is not measured: name a server with -postgres")
+		return nil
 	}
-	defer db.End()
+	db := o.postgres
+	defer func() { err = errors.Join(err, do(context.WithoutCancel(ctx), db, "DROP TABLE IF EXISTS bare")) }()
 	for round := range o.rounds {
 		for _, n := range []int{1, 3} {
 			say("PostgreSQL, %d replicas, round %d of %d", n, round+1, o.rounds)
@@ -49,11 +49,14 @@ func measurePostgres(ctx context.Context, o options, r *report) (err error) {
 }
 
 // measureReplicas measures n replicas on a database of that name.
-func measureReplicas(ctx context.Context, o options, r *report, db *pgtest.Server, n int, name string) (err error) {
+func measureReplicas(ctx context.Context, o options, r *report, db string, n int, name string) (err error) {
 	at, err := newDatabase(ctx, db, name)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		err = errors.Join(err, do(context.WithoutCancel(ctx), db, "DROP DATABASE "+name+" WITH (FORCE)"))
+	}()
 	var all []*server.Server
 	defer func() {
 		for _, s := range all {
@@ -105,17 +108,23 @@ func measureReplicas(ctx context.Context, o options, r *report, db *pgtest.Serve
 	return nil
 }
 
-// newDatabase makes a database and returns its URL.
-func newDatabase(ctx context.Context, db *pgtest.Server, name string) (at string, err error) {
-	c, err := pgx.Connect(ctx, db.URL())
+// do runs a statement over a connection of its own.
+func do(ctx context.Context, db, statement string) (err error) {
+	c, err := pgx.Connect(ctx, db)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { err = errors.Join(err, c.Close(ctx)) }()
-	if _, err := c.Exec(ctx, "CREATE DATABASE "+name); err != nil {
+	_, err = c.Exec(ctx, statement)
+	return err
+}
+
+// newDatabase makes a database and returns its URL.
+func newDatabase(ctx context.Context, db, name string) (at string, err error) {
+	if err := errors.Join(do(ctx, db, "DROP DATABASE IF EXISTS "+name), do(ctx, db, "CREATE DATABASE "+name)); err != nil {
 		return "", err
 	}
-	u, err := url.Parse(db.URL())
+	u, err := url.Parse(db)
 	if err != nil {
 		return "", err
 	}
@@ -242,7 +251,7 @@ const (
 )
 
 // doorbell measures what ringing costs those who insert.
-func doorbell(ctx context.Context, o options, r *report, db *pgtest.Server) error {
+func doorbell(ctx context.Context, o options, r *report, db string) error {
 	quiet, err := bareInserts(ctx, db, o.each, silent)
 	if err != nil {
 		return err
@@ -259,10 +268,10 @@ func doorbell(ctx context.Context, o options, r *report, db *pgtest.Server) erro
 
 // bareInserts returns how many rows of 1 KiB a second are inserted and committed,
 // each by itself.
-func bareInserts(ctx context.Context, db *pgtest.Server, lasts time.Duration, how string) (float64, error) {
+func bareInserts(ctx context.Context, db string, lasts time.Duration, how string) (float64, error) {
 	all := make([]*pgx.Conn, inserters+1)
 	for i := range all {
-		c, err := pgx.Connect(ctx, db.URL())
+		c, err := pgx.Connect(ctx, db)
 		if err != nil {
 			return 0, err
 		}

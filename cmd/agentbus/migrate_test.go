@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ func TestMigrateStatus(t *testing.T) {
 	t.Parallel()
 	const echoes = "agents: {echo: {kind: builtin, builtin: echo}}\n"
 	url := pgtest.Database(t)
-	for name, path := range map[string]string{"sqlite": configure(t, echoes), "postgres": configureOn(t, url, echoes)} {
+	for name, path := range map[string]string{"sqlite": configureOn(t, "sqlite:"+filepath.Join(t.TempDir(), "new.db"), echoes), "postgres": configureOn(t, url, echoes)} {
 		status := func() string {
 			code, out, stderr := outcome(t.Context(), "migrate", "status", "--config", path)
 			if code != 0 {

@@ -20,8 +20,8 @@ import (
 	"github.com/agentbus/agentbus/server/config"
 )
 
-// configureOn writes a configuration of a bus on the database at url and returns
-// its path.
+// configureOn writes a configuration of a bus on the store at url and returns its
+// path.
 func configureOn(t *testing.T, url, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agentbus.yaml")
