@@ -36,6 +36,7 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 			stopped, release := s.watchStops()
 			s.expire(ctx)
 			s.stopToo(ctx, known)
+			s.confer(ctx)
 			select {
 			case <-stopped:
 			case <-tick.C:
@@ -56,10 +57,10 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 // watchStops returns a channel that is closed when another bus stopped a run;
 // nil: nobody rings.
 func (s *Server) watchStops() (rung <-chan struct{}, release func()) {
-	if s.bells.WatchStops == nil {
+	if s.common == nil {
 		return nil, func() {}
 	}
-	return s.bells.WatchStops()
+	return s.common.WatchStops()
 }
 
 // stopToo stops the runs that another bus on this store has stopped since (G14).
