@@ -18,7 +18,8 @@ func TestEnclosing(t *testing.T) {
 		outer, inner,
 		{Run: "r", Path: inner.PathBelow(), Parent: inner.ID, ID: "r.t0.b"},
 		{Run: "r", Parent: "r.t0.a", ID: "r.t1.c"},
-		{Run: "r", Parent: "r.t9.z"}, {Run: "r"},
+		{Run: "r", Parent: "r.t9.z"},
+		{Run: "r"},
 		{Run: "r", Parent: "r.t5.x", ID: "r.t5.x"},
 	}
 	if diff := cmp.Diff([]int{-1, 0, 1, 0, -1, -1, -1}, agentbus.Enclosing(turns)); diff != "" {

@@ -115,8 +115,7 @@ func (a *API) failPage(w http.ResponseWriter, r *http.Request, err error) {
 // problemOf is what people are told of an error: what callers are told of it.
 func problemOf(err error) console.Problem {
 	p := console.Problem{Title: "This did not work", Message: "the bus could not do this", Code: agentbus.CodeOf(err)}
-	var e *agentbus.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*agentbus.Error](err); ok {
 		p.Message = e.Message
 		if e.Explain != nil {
 			p.Next = e.Explain.Next

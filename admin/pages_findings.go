@@ -89,7 +89,7 @@ func (p *runPage) payers(say func(console.Kind, int, string, ...any)) {
 
 // trouble tells what was refused, what failed and what is waited for.
 func (p *runPage) trouble(say func(console.Kind, int, string, ...any)) {
-	told := map[console.Kind]int{}
+	told := map[console.Kind]int{} //nolint:exhaustive // of those that are told
 	for i := range p.rows {
 		r := &p.rows[i]
 		kind := r.Standing

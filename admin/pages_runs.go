@@ -111,7 +111,10 @@ func with(q url.Values, name, value string) string {
 // runColumns are the head of the table of runs; one that sorts is a link.
 func runColumns(q url.Values) []console.Column {
 	columns := []console.Column{
-		{Name: "State"}, {Name: "Run"}, {Name: "Root agent"}, {Name: "Payer"},
+		{Name: "State"},
+		{Name: "Run"},
+		{Name: "Root agent"},
+		{Name: "Payer"},
 		{Name: "Depth", Number: true, Explain: "reached, of the depth at which calls are refused", URL: "depth"},
 		{Name: "Turns", Number: true, Explain: "turns that drivers of this store performed, and calls in the ledger", URL: "turns"},
 		{Name: "Tokens in / out", Number: true, Explain: "and, of those in, from a cache", URL: "tokens"},
@@ -119,7 +122,10 @@ func runColumns(q url.Values) []console.Column {
 		{Name: "Saved", Number: true, Explain: "what answers from memory would have cost", URL: "saved"},
 		{Name: "Retries", Number: true, Explain: "failed attempts that were retried and not charged", URL: "retries"},
 		{Name: "Refused", Number: true, Explain: "calls that policy said no to", URL: "refusals"},
-		{Name: "Started", URL: "began"}, {Name: "Took", Number: true, URL: "duration"}, {Name: "Last event", URL: "last"}, {Name: ""},
+		{Name: "Started", URL: "began"},
+		{Name: "Took", Number: true, URL: "duration"},
+		{Name: "Last event", URL: "last"},
+		{Name: ""},
 	}
 	for i := range columns {
 		c := &columns[i]

@@ -107,7 +107,7 @@ func TestSignIn(t *testing.T) {
 	}
 	secret, key := identity.NewKey(agentbus.Principal{ID: "zoe", Role: agentbus.PrincipalAdmin}, time.Now())
 	b.must(b.store.CreateKey(t.Context(), key))
-	cookie = b.signIn(secret.Reveal()) //nolint:forbidigo // its owner signs in
+	cookie = b.signIn(secret.Reveal())
 	_, err := b.store.RevokeKey(t.Context(), "zoe")
 	b.must(err)
 	if got := b.form("/console/runs", cookie, nil); got.status != http.StatusSeeOther {
@@ -333,7 +333,7 @@ func TestLivePages(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+adminKey)
 		r.Header.Set("Accept", "text/event-stream")
 		r.Header.Set("Last-Event-ID", last)
-		resp, err := httpClient.Do(r)
+		resp, err := httpClient.Do(r) //nolint:bodyclose // by end
 		b.must(err)
 		events := sse.NewReader(resp.Body, 0)
 		return func() sse.Event {

@@ -85,7 +85,7 @@ func (s *sessions) close(cookie string) {
 // not ports, so that its name does.
 func cookieOf(r *http.Request) *http.Cookie {
 	_, port, _ := net.SplitHostPort(r.Host)
-	return &http.Cookie{
+	return &http.Cookie{ //nolint:gosec // Secure where the listener is reached by TLS
 		Name: "agentbus_console" + port, Path: "/console", HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https", // who forges it locks out themselves
 	}
@@ -168,14 +168,14 @@ func (a *API) signIn(w http.ResponseWriter, r *http.Request) error {
 		return a.signInPage(w, agentbus.CodeOf(err).Status(), r.PostFormValue("next"), err)
 	}
 	x.who, x.object, x.did.kind = who, who.ID, "session.open"
-	cookie := cookieOf(r)
+	cookie := cookieOf(r) //nolint:gosec // see cookieOf
 	cookie.Value, cookie.MaxAge = a.sessions.open(credential, time.Now()), int(sessionLife.Seconds())
 	http.SetCookie(w, cookie)
 	next := inside(r.PostFormValue("next"))
 	if next == "" {
 		next = "/console/runs"
 	}
-	http.Redirect(w, r, next, http.StatusSeeOther)
+	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // to a page of ours: see inside
 	return nil
 }
 
@@ -183,7 +183,7 @@ func (a *API) signOut(w http.ResponseWriter, r *http.Request) error {
 	if _, value, ok := a.sessionOf(r); ok {
 		a.sessions.close(value)
 	}
-	cookie := cookieOf(r)
+	cookie := cookieOf(r) //nolint:gosec // see cookieOf
 	cookie.MaxAge = -1
 	http.SetCookie(w, cookie)
 	http.Redirect(w, r, "/console/signin", http.StatusSeeOther)

@@ -112,7 +112,7 @@ func (a *API) follow(w http.ResponseWriter, r *http.Request, look mark) error {
 		}
 		before := version
 		if version, over, err = look(r.Context()); err != nil {
-			return nil //nolint:nilerr // the answer has begun; the browser comes back and reads why
+			return nil // the answer has begun; the browser comes back and reads why
 		}
 		switch {
 		case version != before:

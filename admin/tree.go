@@ -69,8 +69,8 @@ func rowsOf(rec *agentbus.RunRecord) []treeRow {
 		}
 		below[at] = append(below[at], i)
 	}
-	for i := len(all) - 1; i >= 0; i-- { // what is inside comes behind what it is inside of
-		if at := inside[i]; at >= 0 {
+	for i, at := range slices.Backward(inside) { // what is inside comes behind what it is inside of
+		if at >= 0 {
 			all[at].Branch += all[i].Branch
 		}
 	}

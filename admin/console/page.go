@@ -25,8 +25,11 @@ type Screen struct {
 // Screens are those of the console, in the order of their keys.
 func Screens() []Screen {
 	return []Screen{
-		{Name: "Runs", URL: "/console/runs"}, {Name: "Graph", URL: "/console/graph"}, {Name: "Payers", URL: "/console/payers"},
-		{Name: "Agents", URL: "/console/agents"}, {Name: "Inbox", URL: "/console/inbox"},
+		{Name: "Runs", URL: "/console/runs"},
+		{Name: "Graph", URL: "/console/graph"},
+		{Name: "Payers", URL: "/console/payers"},
+		{Name: "Agents", URL: "/console/agents"},
+		{Name: "Inbox", URL: "/console/inbox"},
 	}
 }
 

@@ -23,6 +23,7 @@ var exampleText = map[string]string{
 	"admin": `#admin:
 #  listen: 127.0.0.1:8081 # "" for none
 #  token_env: ADMIN_TOKEN # a token for this listener alone, beside the keys of admins; or token_file
+#  content: false         # the console shows what agents answered
 #  pprof: false           # profiles of the process below /debug/pprof/
 `,
 	"store": `#store:
