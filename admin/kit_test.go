@@ -21,6 +21,7 @@ import (
 	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/admin/console"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/store/sqlite"
 )
 
@@ -128,7 +129,7 @@ var budgets = []agentbus.Budget{
 // configuration.
 func open(t *testing.T, change func(*admin.Config)) *bus {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "bus.db")})
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func (l *lab) round(ctx context.Context, o options, r *report) error {
 			}
 		}
 		if s.name == jsonOne.name {
-			syncs, err := bareSyncs(l.dir, o.each/2)
+			syncs, err := bareSyncs(ctx, l.dir, o.each/2)
 			if err != nil {
 				return err
 			}

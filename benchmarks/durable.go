@@ -14,6 +14,7 @@ import (
 
 	bus "github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
+	"github.com/agentbus/agentbus/internal/measure"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -45,13 +46,13 @@ func measureDurable(ctx context.Context, o options, dir string, r *report) error
 			if err != nil {
 				return err
 			}
-			before, err := bareSyncs(dir, o.each/2) // around what is measured: the disk's own rate drifts
+			before, err := bareSyncs(ctx, dir, o.each/2) // around what is measured: the disk's own rate drifts
 			var rate, after float64
 			if err == nil {
 				rate, err = m.do(ctx, s)
 			}
 			if err == nil {
-				after, err = bareSyncs(dir, o.each/2)
+				after, err = bareSyncs(ctx, dir, o.each/2)
 			}
 			if err = errors.Join(err, s.Close()); err != nil {
 				return err
@@ -177,11 +178,11 @@ func aging(ctx context.Context, store string, r *report) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	var turns int
-	var took [2]series
+	var took [2]measure.Series
 	var cpu [2]time.Duration
 	last := time.Now()
 	err = drive(ctx, s, late+window, func(e conversation.Event) {
-		if e.Type != bus.EventTurnDone {
+		if e.Type != conversation.EventTurnDone {
 			return
 		}
 		turns++
@@ -201,6 +202,6 @@ func aging(ctx context.Context, store string, r *report) (err error) {
 		return err
 	}
 	r.add("a turn at 10,000 against one at 100", "CPU", cpu[1].Seconds()/cpu[0].Seconds())
-	r.add("a turn at 10,000 against one at 100", "time", took[1].median()/took[0].median())
+	r.add("a turn at 10,000 against one at 100", "time", took[1].Median()/took[0].Median())
 	return nil
 }

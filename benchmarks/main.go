@@ -77,7 +77,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	r := newReport(o)
-	if err := measure(ctx, o, dir, r); err != nil {
+	if err := measureParts(ctx, o, dir, r); err != nil {
 		return err
 	}
 	text := r.markdown(ctx)
@@ -89,8 +89,8 @@ func run(ctx context.Context, o options) (err error) {
 	return os.WriteFile(o.out, []byte(text), 0o644) //nolint:gosec // it is published
 }
 
-// measure measures the parts that are asked for.
-func measure(ctx context.Context, o options, dir string, r *report) error {
+// measureParts measures the parts that are asked for.
+func measureParts(ctx context.Context, o options, dir string, r *report) error {
 	for _, part := range parts {
 		var err error
 		switch {

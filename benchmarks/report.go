@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/agentbus/agentbus/internal/measure"
 )
 
 // A report gathers the figures of all rounds and writes them down.
@@ -26,7 +28,7 @@ type report struct {
 // A row is one figure of one target.
 type row struct {
 	figure, metric string
-	of             series
+	of             measure.Series
 }
 
 func newReport(o options) *report {
@@ -41,10 +43,10 @@ func (r *report) add(figure, metric string, f float64) {
 			return
 		}
 	}
-	r.rows = append(r.rows, row{figure, metric, series{f}})
+	r.rows = append(r.rows, row{figure, metric, measure.Series{f}})
 }
 
-func (r *report) get(figure, metric string) series {
+func (r *report) get(figure, metric string) measure.Series {
 	for i := range r.rows {
 		if r.rows[i].figure == figure && r.rows[i].metric == metric {
 			return r.rows[i].of

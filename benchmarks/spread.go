@@ -1,34 +1,10 @@
 package main
 
 import (
-	"slices"
 	"strconv"
+
+	"github.com/agentbus/agentbus/internal/measure"
 )
-
-// A series is one figure of every round.
-type series []float64
-
-// median returns the middle of s, or the mean of the two in the middle.
-func (s series) median() float64 {
-	if len(s) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(s))
-	n := len(sorted)
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
-}
-
-// String shows the median and, of several figures, the smallest and the largest.
-func (s series) String() string {
-	if len(s) == 0 {
-		return "–"
-	}
-	show := func(f float64) string { return strconv.FormatFloat(f, 'f', 2, 64) }
-	if len(s) == 1 {
-		return show(s[0])
-	}
-	return show(s.median()) + " (" + show(slices.Min(s)) + "–" + show(slices.Max(s)) + ")"
-}
 
 // A bar is what a figure has to reach.
 type bar struct {
@@ -38,11 +14,11 @@ type bar struct {
 }
 
 // met reports whether the median of s reaches b.
-func (b bar) met(s series) bool {
+func (b bar) met(s measure.Series) bool {
 	if b.most > 0 {
-		return s.median() <= b.most
+		return s.Median() <= b.most
 	}
-	return s.median() >= b.least
+	return s.Median() >= b.least
 }
 
 func (b bar) String() string {

@@ -17,7 +17,7 @@ import (
 // callVerb makes one call of an agent of a running bus. Inside a program that
 // is an agent it is a call of the turn that the program serves.
 type callVerb struct {
-	Agent          string  `arg:"" help:"The agent, by its name or one of its aliases."`
+	Agent          string  `arg:"" complete:"agent" help:"The agent, by its name or one of its aliases."`
 	Text           *string `arg:"" optional:"" help:"What to say; without it, what stands on standard input. Behind -- it may begin with -."`
 	Server         string  `placeholder:"URL" help:"The bus; else AGENTBUS_URL."`
 	Key            string  `placeholder:"K" help:"The Idempotency-Key: the same call with the same key is executed once. Else one of its own."`

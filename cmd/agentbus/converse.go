@@ -17,7 +17,7 @@ import (
 
 // runVerb drives a conversation.
 type runVerb struct {
-	Words    []string      `arg:"" optional:"" name:"conversation" help:"CONVERSATION [SEED]: one of the configuration, and what it is about. With --agent: the task alone."`
+	Words    []string      `arg:"" optional:"" complete:"conversation" name:"conversation" help:"CONVERSATION [SEED]: one of the configuration, and what it is about. With --agent: the task alone."`
 	Agent    []string      `sep:"none" placeholder:"URL#MODEL" help:"An agent that is not in the configuration; give two or more. URL is the base of its OpenAI-compatible API."`
 	Name     []string      `sep:"none" help:"The speaker, for each --agent in order; else its model."`
 	KeyEnv   string        `name:"key-env" default:"OPENAI_API_KEY" help:"Environment variable that holds the key of the agents of --agent."`
@@ -25,10 +25,15 @@ type runVerb struct {
 	MaxUSD   string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more."`
 	Timeout  time.Duration `placeholder:"10m" help:"It is over after this time."`
 	Detach   bool          `help:"Print the id of the run and return; a bus that serves over the same store drives it."`
+	Server   string        `placeholder:"URL" help:"A bus that serves: it drives the run, one of its conversations, paid by AGENTBUS_TOKEN. Else it is driven here."`
 }
 
-// Run drives the conversation here, over the store of the configuration.
+// Run drives the conversation here, over the store of the configuration, or
+// follows it at a bus.
 func (v *runVerb) Run(ctx context.Context, a *app) error {
+	if v.Server != "" {
+		return v.onServer(ctx, a)
+	}
 	st, err := v.start(a)
 	if err != nil {
 		return err
@@ -132,7 +137,7 @@ func (a *app) key(env string) agentbus.Credential {
 
 // resumeVerb goes on with a run.
 type resumeVerb struct {
-	ID      string        `arg:"" name:"run" help:"The run."`
+	ID      string        `arg:"" complete:"run" name:"run" help:"The run."`
 	Force   bool          `help:"Resume although the conversation has changed since."`
 	MaxUSD  string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more, all in all; else as it was begun."`
 	Timeout time.Duration `placeholder:"10m" help:"It is over after this time."`
@@ -272,9 +277,9 @@ func (s *show) follow(events iter.Seq2[conversation.Event, error]) (*conversatio
 
 func (s *show) event(e *conversation.Event) {
 	switch e.Type {
-	case agentbus.EventStarted:
+	case conversation.EventStarted:
 		s.printf("%s\n", s.paint.dim("run "+string(e.Run)))
-	case agentbus.EventResumed:
+	case conversation.EventResumed:
 		s.printf("%s\n", s.paint.dim("run "+string(e.Run)+" goes on after "+plural(len(e.Turns), "turn")))
 		for i := range e.Turns {
 			if e.Turns[i].State == agentbus.TurnDone {
@@ -300,23 +305,23 @@ func (s *show) event(e *conversation.Event) {
 		s.said = false
 	case conversation.EventToolCall:
 		s.printf("%s\n", s.paint.dim("tool "+harmless(e.Chunk.ToolCall.Name)))
-	case agentbus.EventTurnDone:
+	case conversation.EventTurnDone:
 		if s.said {
 			s.printf("\n")
 			return
 		}
 		s.turn(e.Turn)
-	case agentbus.EventTurnFailed:
+	case conversation.EventTurnFailed:
 		if s.said {
 			s.printf("\n")
 		}
 		s.printf("%s\n", s.paint.red("["+harmless(string(e.Turn.Speaker))+"] failed"))
-	case agentbus.EventInterruptRequested:
+	case conversation.EventInterruptRequested:
 		if s.said {
 			s.printf("\n")
 		}
 		s.printf("%s\n", s.paint.bold("["+harmless(string(e.Turn.Speaker))+"] asks: "+harmless(e.Turn.Error.Ask.Title)))
-	case agentbus.EventTurnCancelled:
+	case conversation.EventTurnCancelled:
 		s.printf("%s\n", s.paint.dim("["+harmless(string(e.Turn.Speaker))+"] cancelled: it was not needed any more"))
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // eventsVerb prints what the drivers of a run wrote.
 type eventsVerb struct {
-	ID string `arg:"" name:"run" help:"The run."`
+	ID string `arg:"" complete:"run" name:"run" help:"The run."`
 }
 
 // Run prints the events of a run, a line each, by time.

@@ -12,7 +12,7 @@ import (
 
 // initVerb writes the commented configuration.
 type initVerb struct {
-	Path  string `arg:"" optional:"" help:"Where to write it; else --config, else ./agentbus.yaml."`
+	Path  string `arg:"" optional:"" complete:"file" help:"Where to write it; else --config, else ./agentbus.yaml."`
 	Force bool   `help:"Replace the file if it exists."`
 }
 

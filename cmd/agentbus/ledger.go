@@ -73,7 +73,7 @@ func entriesOf(n int64) string {
 }
 
 type ledgerVerifyVerb struct {
-	File string `placeholder:"FILE" help:"Verify an export in JSON lines in place of the store; - is standard input."`
+	File string `complete:"file" placeholder:"FILE" help:"Verify an export in JSON lines in place of the store; - is standard input."`
 }
 
 // Run verifies the ledger, or an export of it.

@@ -76,14 +76,22 @@ func (a *app) operator(o operating) (*operator, error) {
 // adminURL returns where the admin listener of a configuration is reached from
 // this machine; "" when there is none.
 func adminURL(c *config.Config) string {
-	host, port, err := net.SplitHostPort(c.Admin.Listen)
-	if err != nil {
+	if c.Admin.Listen == "" {
 		return ""
+	}
+	return "http://" + nearby(c.Admin.Listen)
+}
+
+// nearby is where a listener is reached from this machine.
+func nearby(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen
 	}
 	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return net.JoinHostPort(host, port)
 }
 
 // do sends a request for path, which is below /admin/v1, and reads its answer

@@ -33,16 +33,21 @@ type cli struct {
 	Agents  agentsVerbs `cmd:"" help:"List the agents, or check a remote one."`
 	Ledger  ledgerVerbs `cmd:"" help:"Show, export and verify what calls came to."`
 	Keys    keysVerbs   `cmd:"" help:"Manage API keys."`
+	Doctor  doctorVerb  `cmd:"" help:"Look at everything that a bus needs, and tell what to mend: configuration, ports, clock, store and disk, TLS, agents, versions."`
+	Bench   benchVerb   `cmd:"" help:"Measure what the bus costs: load on a bus and on the agent itself, in turn; bounded, and on this machine unless told otherwise."`
 	Migrate migrateVerb `cmd:"" help:"Bring the tables of the store up to date; fill PostgreSQL with a SQLite store. A bus does the first by itself."`
 	Config  configVerbs `cmd:"" help:"Check, explain or describe the configuration."`
 	Version versionVerb `cmd:"" help:"Tell which agentbus this is."`
+
+	Completion completionVerb `cmd:"" help:"Print what teaches bash, zsh or fish to complete agentbus."`
+	Complete   completeVerb   `cmd:"" hidden:"" help:"Candidates for the scripts of agentbus completion."`
 
 	Conformance conformanceVerb `cmd:"" help:"Check any endpoint against the bus protocol, from outside."`
 }
 
 // globals are the flags of every verb.
 type globals struct {
-	ConfigFile string `name:"config" placeholder:"FILE" help:"The configuration; else what AGENTBUS_CONFIG names, else ./agentbus.yaml, else defaults."`
+	ConfigFile string `name:"config" complete:"file" placeholder:"FILE" help:"The configuration; else what AGENTBUS_CONFIG names, else ./agentbus.yaml, else defaults."`
 	JSON       bool   `name:"json" help:"Print JSON, errors too."`
 	Dev        bool   `name:"dev" help:"Allow secrets in the configuration file."`
 }

@@ -13,7 +13,7 @@ import (
 // runsVerb lists runs.
 type runsVerb struct {
 	Limit  int    `default:"20" help:"At most this many."`
-	Before string `placeholder:"RUN" help:"Go on behind this run, the last one of the page before."`
+	Before string `complete:"run" placeholder:"RUN" help:"Go on behind this run, the last one of the page before."`
 }
 
 // Run prints the newest runs.
@@ -69,8 +69,8 @@ func dash(s string) string {
 
 // traceVerb shows who called whom in a run, and who paid.
 type traceVerb struct {
-	ID       string `arg:"" name:"run" help:"The run; or the word verify, with the run behind it."`
-	Verified string `arg:"" optional:"" name:"verified" help:"Behind verify: the run whose signed hops are checked."`
+	ID       string `arg:"" complete:"run" name:"run" help:"The run; or the word verify, with the run behind it."`
+	Verified string `arg:"" complete:"run" optional:"" name:"verified" help:"Behind verify: the run whose signed hops are checked."`
 	Follow   bool   `help:"Show a conversation as it goes on, a line an event, until it halts; exit as agentbus run does."`
 }
 
@@ -80,6 +80,7 @@ type trace struct {
 	Executions []agentbus.Execution `json:"executions"` // drivers of this store, top level first
 	FanOuts    []fanOut             `json:"fan_outs,omitempty"`
 	Calls      []*node              `json:"calls"` // by who was made inside whom
+	Deeds      []deed               `json:"deeds,omitempty"`
 	Interrupts []agentbus.Interrupt `json:"interrupts,omitempty"`
 	Totals     totals               `json:"totals"`
 }
@@ -136,11 +137,15 @@ func traceOf(ctx context.Context, s tracer, run agentbus.RunID) (*trace, error) 
 	if err != nil {
 		return nil, err
 	}
+	deeds, err := deedsOf(ctx, s, executions)
+	if err != nil {
+		return nil, err
+	}
 	asked, err := s.Interrupts(ctx, agentbus.InterruptQuery{Run: run, All: true, Limit: maxTraced})
 	if err != nil {
 		return nil, err
 	}
-	return &trace{Run: run, Executions: executions, FanOuts: fans, Calls: treeOf(calls), Interrupts: asked, Totals: sum(calls)}, nil
+	return &trace{Run: run, Executions: executions, FanOuts: fans, Calls: treeOf(calls), Deeds: deeds, Interrupts: asked, Totals: sum(calls)}, nil
 }
 
 // text is the trace as people read it.
@@ -158,7 +163,7 @@ func (t *trace) text(p paint) string {
 		}
 		fmt.Fprintf(&b, "conversation %s%s  %s  %s\n", e.Conversation, inside, plural(e.Turns, "turn"), state)
 	}
-	printTree(&b, p, grouped(t.Calls, t.FanOuts), "")
+	printTree(&b, p, grouped(t.Calls, t.FanOuts), t.Deeds, "")
 	for n := range t.Interrupts {
 		i := &t.Interrupts[n]
 		decision := decisionOf(i)

@@ -12,7 +12,7 @@ import (
 type stopVerb struct {
 	operating
 
-	ID string `arg:"" name:"run" help:"The run."`
+	ID string `arg:"" complete:"run" name:"run" help:"The run."`
 }
 
 // A stopped is what came of stopping a run.

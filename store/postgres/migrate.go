@@ -26,15 +26,10 @@ const oldest = 150000
 func prepare(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) error {
 	db := stdlib.OpenDB(*config)
 	defer func() { _ = db.Close() }() // everything is committed, or rolled back
-	version, err := identify(ctx, db)
+	provider, version, newest, err := schema(ctx, db)
 	if err != nil {
 		return err
 	}
-	provider, err := newProvider(db)
-	if err != nil {
-		return err
-	}
-	newest := provider.ListSources()[len(provider.ListSources())-1].Version
 	switch {
 	case version > newest:
 		return fmt.Errorf("it was written by a newer agentbus (schema %d; this one knows %d); run the newer version, or name another database", version, newest)
@@ -46,6 +41,33 @@ func prepare(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) erro
 	}
 	log.LogAttrs(ctx, slog.LevelInfo, "store is up to date", slog.String("database", config.Database), slog.Int64("schema", newest))
 	return nil
+}
+
+// schema returns the migrations, the schema version of a database, and the newest
+// there is.
+func schema(ctx context.Context, db *sql.DB) (provider *goose.Provider, version, newest int64, err error) {
+	if version, err = identify(ctx, db); err != nil {
+		return nil, 0, 0, err
+	}
+	if provider, err = newProvider(db); err != nil {
+		return nil, 0, 0, err
+	}
+	sources := provider.ListSources()
+	return provider, version, sources[len(sources)-1].Version, nil
+}
+
+// Schema returns the schema version of the database that cfg names, 0 of an empty
+// one, and the newest that this build knows, to which [Open] brings it. It
+// changes nothing.
+func Schema(ctx context.Context, cfg Config) (version, newest int64, err error) {
+	config, err := poolConfig(cfg)
+	if err != nil {
+		return 0, 0, err
+	}
+	db := stdlib.OpenDB(*config.ConnConfig)
+	defer func() { _ = db.Close() }() // it was only read
+	_, version, newest, err = schema(ctx, db)
+	return version, newest, err
 }
 
 func newProvider(db *sql.DB) (*goose.Provider, error) {

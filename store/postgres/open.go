@@ -49,18 +49,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // open connects, migrates, and makes the committers.
 func (s *Store) open(ctx context.Context, cfg Config) error {
-	config, err := pgxpool.ParseConfig(cfg.URL)
+	config, err := poolConfig(cfg)
 	if err != nil {
-		return fmt.Errorf("the URL of the store cannot be read: %w", err) // pgx leaves a password out
-	}
-	if !cfg.Password.IsZero() {
-		config.ConnConfig.Password = cfg.Password.Reveal() //nolint:forbidigo // the server is shown it
-	}
-	if config.ConnConfig.ConnectTimeout == 0 {
-		config.ConnConfig.ConnectTimeout = 10 * time.Second
-	}
-	if config.ConnConfig.RuntimeParams["application_name"] == "" {
-		config.ConnConfig.RuntimeParams["application_name"] = "agentbus"
+		return err
 	}
 	if err := prepare(ctx, config.ConnConfig, s.log); err != nil {
 		return err
@@ -80,6 +71,24 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 		return err
 	}
 	return s.loadInstallKey(ctx)
+}
+
+// poolConfig reads where the database is, and how it is reached.
+func poolConfig(cfg Config) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("the URL of the store cannot be read: %w", err) // pgx leaves a password out
+	}
+	if !cfg.Password.IsZero() {
+		config.ConnConfig.Password = cfg.Password.Reveal() //nolint:forbidigo // the server is shown it
+	}
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = 10 * time.Second
+	}
+	if config.ConnConfig.RuntimeParams["application_name"] == "" {
+		config.ConnConfig.RuntimeParams["application_name"] = "agentbus"
+	}
+	return config, nil
 }
 
 // intoTransactions makes a connection ready to commit. A transaction whose
