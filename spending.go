@@ -12,9 +12,9 @@ const (
 
 // A Spending is a part of what a payer's entries come to.
 type Spending struct {
-	Of       string `json:"of"`              // the agent, run or day
-	Calls    int64  `json:"calls"`           // charged
-	Voids    int64  `json:"voids"`           // attempts that nobody pays
+	Of       string `json:"of"`    // the agent, run or day
+	Calls    int64  `json:"calls"` // charged
+	Voids    int64  `json:"voids"` // attempts that nobody pays
 	Charged  Micros `json:"charged_micros"`
 	Unbilled Micros `json:"unbilled_micros"` // what nobody pays
 }
