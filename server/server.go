@@ -59,7 +59,8 @@ type Server struct {
 	owner   string
 	alive   func(owner string) bool // whether the process that owner names may still run
 	store   Store
-	bells   bells // of the store
+	common  Common  // with the other buses on the store; nil: there are none
+	heard   hearsay // of them
 	admin   *admin.API
 	wop     *openwop.Host   // runs and events on the wire of OpenWOP
 	starts  *starts         // conversations that are begun there
@@ -101,7 +102,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 			Explain: &agentbus.Explain{Next: "see to what stands there, or name another store: store.url in the configuration, or AGENTBUS_STORE_URL"},
 		}
 	}
-	s.store, s.bells, s.queued = store.Store, store.bells, store.Queued
+	s.store, s.common, s.queued = store.Store, store.Common, store.Queued
 	s.releaseDead(ctx)
 	s.dial()
 	if s.traces, err = telemetry.NewTraces(ctx, telemetry.TracesConfig{OTLP: c.Telemetry.OTLP, Version: c.Version, Logger: s.log}); err != nil {
@@ -118,6 +119,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.current.Store(w)
+	s.say(w)
 	if err := errors.Join(s.readDrained(ctx), s.buildAdmin(), s.buildHost()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
