@@ -7,7 +7,7 @@ import "time"
 type Action struct {
 	ID        int64     `json:"id"` // set by the store; later ones have greater ids
 	At        time.Time `json:"at"`
-	By        string    `json:"by"`               // the principal; "" for a request that nobody stood for
+	By        string    `json:"by"`               // the principal
 	Kind      string    `json:"kind"`             // what was done, such as run.stop or agent.drain
 	Object    string    `json:"object,omitempty"` // what it was done to: a run, an interrupt, an agent …
 	Run       RunID     `json:"run,omitempty"`    // of which run it is an event; "": of none

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -22,10 +23,11 @@ type deed struct {
 // request still waits.
 const recordPatience = 5 * time.Second
 
-// record keeps who did what, or tried to. A store that cannot keep it does not
-// undo what was done: the line in the log stands.
+// record keeps what an operator did, or was refused; what others try stands in
+// the log alone, so that nobody fills the store with it. A store that cannot keep
+// it does not undo what was done: the line in the log stands.
 func (a *API) record(x *request, pattern string, r *http.Request) {
-	if a.cfg.Actions == nil || x.who.ID == "" {
+	if a.cfg.Actions == nil || !slices.Contains(operators, x.who.Role) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordPatience)

@@ -9,15 +9,21 @@ import (
 	"github.com/agentbus/agentbus/admin/console"
 )
 
-// What a Directory tells of agents.
 type (
-	Agent   = console.Agent
-	URL     = console.URL
-	Health  = console.Health
-	Trust   = console.Trust
+	// Agent is what a Directory tells of an agent.
+	Agent = console.Agent
+	// URL is a place where an agent is reached.
+	URL = console.URL
+	// Health says whether calls are sent to a URL.
+	Health = console.Health
+	// Trust is what an agent is sent.
+	Trust = console.Trust
+	// Breaker is the state of the breaker of a participant.
 	Breaker = console.Breaker
-	Probe   = console.Probe
-	Cap     = console.Cap
+	// Probe is what was found at a place of an agent.
+	Probe = console.Probe
+	// Cap is a budget of a payer.
+	Cap = console.Cap
 )
 
 // The states of a URL (G13).

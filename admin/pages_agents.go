@@ -31,10 +31,17 @@ func (a *API) showAgentsPage(w http.ResponseWriter, r *http.Request) error {
 	c := console.AgentsPage{
 		Live: "/console/live/agents?last=" + version(agents),
 		Columns: []console.Column{
-			{Name: "State"}, {Name: "Agent"}, {Name: "Where"}, {Name: "In flight", Number: true, Explain: "calls that this process is executing, of those that it may, and calls that wait for a place"},
+			{Name: "State"},
+			{Name: "Agent"},
+			{Name: "Where"},
+			{Name: "In flight", Number: true, Explain: "calls that this process is executing, of those that it may, and calls that wait for a place"},
 			{Name: "Calls", Number: true, Explain: "that ended"},
-			{Name: "Errors", Explain: "by class, the most frequent first"}, {Name: "p50", Number: true}, {Name: "p95", Number: true}, {Name: "p99", Number: true},
-			{Name: "Last success"}, {Name: "Cost a turn", Number: true, Explain: "of settled calls, on average"},
+			{Name: "Errors", Explain: "by class, the most frequent first"},
+			{Name: "p50", Number: true},
+			{Name: "p95", Number: true},
+			{Name: "p99", Number: true},
+			{Name: "Last success"},
+			{Name: "Cost a turn", Number: true, Explain: "of settled calls, on average"},
 		},
 		Empty: console.Empty{Title: "No agents are configured", Text: "An agent is what answers calls: a model behind a URL, an agent that speaks A2A, a program, a conversation.", Command: "agentbus init"},
 	}

@@ -23,9 +23,13 @@ func (a *API) showGraphPage(w http.ResponseWriter, r *http.Request) error {
 	c := console.GraphPage{
 		Graph: g, Drawing: console.Draw(g),
 		Columns: []console.Column{
-			{Name: "From"}, {Name: "To"}, {Name: "Calls", Number: true, Explain: "executed, or being executed"},
+			{Name: "From"},
+			{Name: "To"},
+			{Name: "Calls", Number: true, Explain: "executed, or being executed"},
 			{Name: "Errors", Number: true, Explain: "the share that failed or was refused"},
-			{Name: "p95", Number: true, Explain: "19 of 20 took no longer, with the wait for a place"}, {Name: "Cost", Number: true}, {Name: "Marks"},
+			{Name: "p95", Number: true, Explain: "19 of 20 took no longer, with the wait for a place"},
+			{Name: "Cost", Number: true},
+			{Name: "Marks"},
 		},
 		Filters: console.Filters{Fields: []console.Field{
 			{Name: "window", Label: "The last", Value: cmp.Or(q.Get("window"), "24h"), Options: windows}, {Name: "run", Label: "Run", Value: q.Get("run")},

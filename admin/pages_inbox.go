@@ -47,7 +47,7 @@ func (a *API) showInboxPage(w http.ResponseWriter, r *http.Request) error {
 		Live: "/console/live/inbox?last=" + inboxVersion(open, decided),
 		Empty: console.Empty{
 			Title: "Nothing waits for anybody", Text: "What an agent must be told before it goes on stands here: may it, who pays, which one. So do regressions of depth, ignored credentials and cycles.",
-			Command: "agentbus run --agent URL#model --approve all \"Say hello\"",
+			Command: "agentbus inbox --all",
 		},
 	}
 	chosen := agentbus.InterruptID(q.Get("chosen"))

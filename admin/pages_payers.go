@@ -27,10 +27,16 @@ func (a *API) payersPage(w http.ResponseWriter, r *http.Request, verdict *agentb
 	c := console.PayersPage{
 		Rows: l.Data, Verify: console.Verify{CSRF: requestOf(r).csrf, Verdict: verdict},
 		Columns: []console.Column{
-			{Name: "Payer"}, {Name: "Cap", Explain: "the budgets of money that bound what the payer's calls come to"}, {Name: "Remaining", Number: true, Explain: "of the cap, neither settled nor reserved"},
-			{Name: "Settled", Number: true}, {Name: "Reserved", Number: true, Explain: "held by calls in flight"}, {Name: "Voided", Number: true, Explain: "attempts that failed: nobody pays"},
-			{Name: "Present rate", Number: true, Explain: "charged in the last hour"}, {Name: "Forecast", Explain: "at the end of the period, at the present rate"},
-			{Name: "From memory", Number: true, Explain: "duplicates answered without charge"}, {Name: "Refused", Number: true},
+			{Name: "Payer"},
+			{Name: "Cap", Explain: "the budgets of money that bound what the payer's calls come to"},
+			{Name: "Remaining", Number: true, Explain: "of the cap, neither settled nor reserved"},
+			{Name: "Settled", Number: true},
+			{Name: "Reserved", Number: true, Explain: "held by calls in flight"},
+			{Name: "Voided", Number: true, Explain: "attempts that failed: nobody pays"},
+			{Name: "Present rate", Number: true, Explain: "charged in the last hour"},
+			{Name: "Forecast", Explain: "at the end of the period, at the present rate"},
+			{Name: "From memory", Number: true, Explain: "duplicates answered without charge"},
+			{Name: "Refused", Number: true},
 		},
 		Empty: console.Empty{
 			Title: "Nobody paid for anything yet", Text: "Whoever's call an agent answers is a payer: each has an account, whose entries are chained by their hashes.",
@@ -64,7 +70,8 @@ func (a *API) payerPage(w http.ResponseWriter, r *http.Request, payer agentbus.P
 		return err
 	}
 	for _, p := range []console.Part{
-		{Title: "By agent", Link: "/console/agents/", Rows: d.ByAgent}, {Title: "By run", Link: "/console/runs/", Short: true, Rows: d.ByRun},
+		{Title: "By agent", Link: "/console/agents/", Rows: d.ByAgent},
+		{Title: "By run", Link: "/console/runs/", Short: true, Rows: d.ByRun},
 		{Title: "By day", Rows: d.ByDay},
 	} {
 		for _, row := range p.Rows {

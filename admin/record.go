@@ -39,7 +39,7 @@ func recordsOf(calls []agentbus.CallRecord) map[string]console.Record {
 
 // recordOf makes a record of the calls of one agent.
 func recordOf(calls []*agentbus.CallRecord) console.Record {
-	rec, codes := console.Record{Errors: []console.CodeCount{}}, map[agentbus.Code]int{}
+	rec, codes := console.Record{Errors: []console.CodeCount{}}, make(map[agentbus.Code]int)
 	var took []time.Duration
 	var cost agentbus.Micros
 	for _, c := range calls {

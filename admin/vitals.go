@@ -52,8 +52,12 @@ func strip(v console.Vitals) []console.Figure {
 		queue.Kind = console.KindWaiting
 	}
 	return []console.Figure{
-		commit, queue, {Name: "live calls", Value: strconv.Itoa(v.Live)}, {Name: "version", Value: v.Version},
-		configFigure(v.Config), {Name: "replicas", Value: strconv.Itoa(len(v.Replicas))},
+		commit,
+		queue,
+		{Name: "live calls", Value: strconv.Itoa(v.Live)},
+		{Name: "version", Value: v.Version},
+		configFigure(v.Config),
+		{Name: "replicas", Value: strconv.Itoa(len(v.Replicas))},
 	}
 }
 

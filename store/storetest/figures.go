@@ -13,6 +13,7 @@ var figures = map[string]func(*place){
 	"TheNewestCallsComeFirst":          theNewestCallsComeFirst,
 	"SpendingIsWhatTheEntriesComeTo":   spendingIsWhatTheEntriesComeTo,
 	"WhatUnfinishedCallsHoldIsCounted": whatUnfinishedCallsHoldIsCounted,
+	"DecidedInterruptsComeLastFirst":   decidedInterruptsComeLastFirst,
 }
 
 func actionsAreKeptNewestFirst(p *place) { // U5
@@ -133,4 +134,29 @@ func whatUnfinishedCallsHoldIsCounted(p *place) { // U13
 	same(t, "held", got, map[int64]agentbus.Micros{held.ID: 700})
 	_, err = p.Replicas(t.Context())
 	ok(t, "replicas", err)
+}
+
+func decidedInterruptsComeLastFirst(p *place) { // U15
+	t := p.t
+	var ids []agentbus.InterruptID
+	for _, run := range []agentbus.ExecutionID{"run_a", "run_b", "run_c"} {
+		i := parked(t, p, run)
+		ids = append(ids, i.ID)
+		if run != "run_c" {
+			_, err := p.Resolve(t.Context(), i.ID, granted("ops"))
+			ok(t, "resolve", err)
+		}
+	}
+	read := func(q agentbus.InterruptQuery) (got []agentbus.InterruptID) {
+		q.Decided, q.Limit = true, 10
+		all, err := p.Interrupts(t.Context(), q)
+		ok(t, "interrupts", err)
+		for i := range all {
+			got = append(got, all[i].ID)
+		}
+		return got
+	}
+	same(t, "decided", read(agentbus.InterruptQuery{}), []agentbus.InterruptID{ids[1], ids[0]})
+	same(t, "behind the last", read(agentbus.InterruptQuery{After: ids[1]}), ids[:1])
+	same(t, "of a run", read(agentbus.InterruptQuery{Run: "run_a"}), ids[:1])
 }
