@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command benchmarks measures what the bus costs: a call next to a bare
 // reverse proxy and to the peers it finds installed, and a durable turn next
 // to a bare loop of write and fdatasync on the same disk.
@@ -17,7 +19,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -62,9 +63,6 @@ func main() {
 func run(ctx context.Context, o options) (err error) {
 	if o.rounds < 1 || flag.NArg() > 0 || o.only != "" && !slices.Contains(parts, o.only) {
 		return errors.New("usage: go run ./benchmarks [-rounds N] [-out FILE] [-bench DIR] [-d DURATION] [-only " + strings.Join(parts, "|") + "]")
-	}
-	if runtime.GOOS != "linux" {
-		return errors.New("CPU and memory are read from /proc: run it on Linux")
 	}
 	if _, err := os.Stat(filepath.Join(o.bench, "load")); err != nil && o.has("calls") {
 		return fmt.Errorf("the measuring tools are not at %s: name their folder with -bench: %w", o.bench, err)
