@@ -8,10 +8,16 @@ LINT     := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 VULN     := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: build test lint race bench microbench soak fuzz interop vuln tidy tools help
+.PHONY: build release site test lint race bench microbench soak fuzz interop vuln tidy tools help
 
 build: ## build bin/agentbus, without cgo
 	CGO_ENABLED=0 go build -trimpath -o bin/agentbus ./cmd/agentbus
+
+release: ## make dist/: static binaries for six targets, checksums, what is inside, the formula; one is made twice and compared (VERSION=0.1.0)
+	go run ./deploy/release -version "$(VERSION)" -twice
+
+site: ## make site/ of the documents; a link that leads nowhere fails it
+	go run ./docs/site -out site
 
 test: ## run all tests; those that need a tool this machine lacks are skipped and name it
 	go test ./...
@@ -20,8 +26,8 @@ lint: $(LINT) ## run golangci-lint as .golangci.yml says
 	$(LINT) config verify
 	$(LINT) run --allow-serial-runners ./...
 
-race: ## run all tests with the race detector, in random order
-	go test -race -shuffle=on ./...
+race: ## run all tests but those of volume with the race detector, in random order
+	go test -race -short -shuffle=on -timeout 20m ./...
 
 bench: ## measure the bus next to a bare proxy and this disk, into benchmarks/RESULTS.md
 	go run ./benchmarks
@@ -29,9 +35,10 @@ bench: ## measure the bus next to a bare proxy and this disk, into benchmarks/RE
 microbench: ## run the benchmarks of every package
 	go test -run '^$$' -bench . -benchmem ./...
 
-soak: ## drive 10,000 runs at once in one process; park 100,000, restart, let each go on; prints figures, in minutes on a quiet machine
+soak: ## drive 10,000 runs at once in one process; park 100,000, restart, let each go on; kill replicas for ten minutes; prints figures, in minutes on a quiet machine
 	AGENTBUS_SOAK=10000 go test -run 'TestSoak$$' -v -count 1 ./server
 	AGENTBUS_SOAK=100000 go test -run TestSoakParked -v -count 1 -timeout 60m ./server
+	AGENTBUS_SOAK=10m go test -run TestReplicasUnderFire -v -count 1 -timeout 60m ./cmd/agentbus
 
 fuzz: ## run every fuzz target for FUZZTIME (20s)
 	@set -e; go list -f '{{.Dir}}' ./... | while read -r dir; do \

@@ -90,6 +90,9 @@ type Chunk struct {
 	Model     string    // who answered, as the agent names its model
 	Finish    string    // why the answer ended, such as "stop"
 	Replayed  bool      // the answer came from a ledger's memory: nothing was executed or charged again
+	// Children are what became of each of several agents whose answers this one is
+	// made of (C18); the last ones hold.
+	Children []Child
 	// Void says that everything before it in this answer is void: the attempt
 	// failed and another one follows. Its other fields belong to the new one.
 	Void bool

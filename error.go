@@ -1,6 +1,7 @@
 package agentbus
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -118,7 +119,13 @@ type Error struct {
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // when a retryable error may be retried; 0: the client decides
 	Status     int           `json:"status,omitempty"`      // HTTP status of another party's answer that this error reports; 0 when the error is our own
 	Ask        *Ask          `json:"ask,omitempty"`         // what the agent wants to be told before it can answer (R22); nil: nothing would help
-	Err        error         `json:"-"`
+	// Policy is the policy part by which an agent refused, as it came (C19, C27);
+	// nil: there is none. What an agent waits for stands in Ask.
+	Policy json.RawMessage `json:"policy,omitempty"`
+	// Children are what became of each of several agents that were asked at once,
+	// when some of them gave no answer (C18); it is not stored.
+	Children []Child `json:"-"`
+	Err      error   `json:"-"`
 }
 
 // Explain tells a caller which rule decided, on what, and what to do next.

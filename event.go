@@ -42,22 +42,3 @@ type Event struct {
 func EventIDOf(e ExecutionID, p Position) EventID {
 	return EventID("evt_" + string(e) + "_" + strconv.FormatInt(int64(p), 10))
 }
-
-// The types of events that a driver writes into its journal.
-const (
-	EventStarted       = "agentbus.conversation.started"
-	EventResumed       = "agentbus.conversation.resumed"
-	EventTurnDone      = "agentbus.turn.done"
-	EventTurnFailed    = "agentbus.turn.failed"
-	EventTurnCancelled = "agentbus.turn.cancelled" // the join of its fan-out did not need it
-	EventJoined        = "agentbus.fanout.joined"  // all branches of a fan-out are final; their events come before
-	EventHalted        = "agentbus.conversation.halted"
-	// EventMentionRefused tells that the turn before it mentioned somebody and may
-	// call nobody: its hop is the last, or its depth (C8).
-	EventMentionRefused = "agentbus.mention.refused"
-
-	// The result of a turn whose backend asked for something (R22), and, before
-	// the next result of that turn, what was decided.
-	EventInterruptRequested = "agentbus.interrupt.requested"
-	EventInterruptResolved  = "agentbus.interrupt.resolved"
-)

@@ -48,6 +48,11 @@ const (
 	EventChainEscalated      = "core.workflowChain.confidence-escalated"
 
 	EventEscalationSuppressed = "agentbus.escalation.suppressed"
+	EventJoined               = "agentbus.fanout.joined" // all branches of a fan-out are final; their events come before
+	// EventMentionRefused tells that the turn before it mentioned somebody and may
+	// call nobody: its hop is the last, or its depth (C8).
+	EventMentionRefused = "agentbus.mention.refused"
+	EventRunWaiting     = "agentbus.run.waiting" // a conversation is parked on interrupts: its nodes are suspended
 )
 
 // Terminal reports whether an event of this type ends its run: there is exactly

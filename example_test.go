@@ -53,6 +53,39 @@ func ExampleRunID_Turn() {
 	// Output: conv_abc.t0.gpt-5-codex conv_abc.t1.anon
 }
 
+// A call is what an agent is asked, and where in its run it stands.
+func ExampleCall() {
+	run := agentbus.RunID("conv_abc")
+	call := &agentbus.Call{
+		Agent: "critic", Lineage: agentbus.Lineage{Run: run, Turn: run.Turn(0, "critic")},
+		Messages: []agentbus.Message{{Role: agentbus.RoleUser, Content: "is it ready?"}},
+	}
+	critic := agentbus.Answer(func(_ context.Context, c *agentbus.Call) (agentbus.Chunk, error) {
+		return agentbus.Chunk{Text: string(c.Lineage.Turn) + " heard: " + c.Messages[0].Content}, nil
+	})
+	reply, err := agentbus.Collect(critic.Call(context.Background(), call))
+	fmt.Println(reply.Text, err)
+	// Output: conv_abc.t0.critic heard: is it ready? <nil>
+}
+
+// An answer comes in chunks: text as it is written, then what it took.
+func ExampleChunk() {
+	slow := agentbus.BackendFunc(func(context.Context, *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		return func(yield func(agentbus.Chunk, error) bool) {
+			_ = yield(agentbus.Chunk{Text: "no "}, nil) &&
+				yield(agentbus.Chunk{Text: "objection"}, nil) &&
+				yield(agentbus.Chunk{Usage: &agentbus.Usage{OutputTokens: 2}, Finish: "stop"}, nil)
+		}
+	})
+	for chunk, err := range slow.Call(context.Background(), &agentbus.Call{Agent: "critic"}) {
+		fmt.Printf("%q %q %v\n", chunk.Text, chunk.Finish, err)
+	}
+	// Output:
+	// "no " "" <nil>
+	// "objection" "" <nil>
+	// "" "stop" <nil>
+}
+
 func ExampleWrap() {
 	critic := agentbus.Answer(func(context.Context, *agentbus.Call) (agentbus.Chunk, error) {
 		return agentbus.Chunk{Text: "no objection"}, nil

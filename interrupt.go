@@ -43,10 +43,25 @@ type Ask struct {
 	// Interrupts are those that somebody below has parked on for this already,
 	// none when nobody has: who parks on it too raises no other.
 	Interrupts []InterruptID `json:"interrupts,omitempty"`
+	// Low is what a decision of low confidence comes to (E34).
+	Low *LowConfidence `json:"low_confidence,omitempty"`
 	// Remote is the interrupt that another bus is parked on for this. It is
 	// resolved there; resolving ours calls that bus again.
 	Remote InterruptID `json:"remote,omitempty"`
 }
+
+// LowConfidence is a decision that an agent is too little sure of, and the data of
+// the interrupt that asks whether it is to stand (E30, E34).
+type LowConfidence struct {
+	AgentID   string          `json:"agentId"`
+	Threshold float64         `json:"threshold"`
+	Observed  float64         `json:"observed"` // below Threshold
+	Decision  json.RawMessage `json:"decision,omitempty"`
+}
+
+// DefaultThreshold is the confidence below which a decision is asked about, unless
+// somebody says otherwise (E30).
+const DefaultThreshold = 0.7
 
 // MarshalJSON writes what may be shown of a: not Resume, not the state of a
 // policy part, which whoever knows it could answer with, and no URL of one but

@@ -13,8 +13,8 @@ import (
 // know them by (K1), and those that tell a kagent agent on whose behalf it is
 // called, and by what (K7).
 const (
-	ParentContextIDHeader = HeaderParentContext
-	RootContextIDHeader   = HeaderRootContext
+	ParentContextIDHeader = "x-kagent-parent-context-id"
+	RootContextIDHeader   = "x-kagent-root-context-id"
 	HeaderUserID          = "x-user-id"
 	HeaderKagentSource    = "x-kagent-source"
 	// KagentSource is what x-kagent-source says of the calls of a runtime.
@@ -88,5 +88,5 @@ func Layer(h, extra http.Header) (dropped []string) {
 // IsContextHeader reports whether name, in any case, is one of the two headers
 // of a conversation's lineage (K1).
 func IsContextHeader(name string) bool {
-	return strings.EqualFold(name, HeaderRootContext) || strings.EqualFold(name, HeaderParentContext)
+	return strings.EqualFold(name, RootContextIDHeader) || strings.EqualFold(name, ParentContextIDHeader)
 }

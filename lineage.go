@@ -18,9 +18,7 @@ const (
 	HeaderSpeaker                = "x-tangle-speaker"
 	HeaderProtocolVersion        = "x-tangle-protocol-version" // absent is 0, the only version (P25)
 	HeaderPath                   = "x-agentbus-path"           // tells nested turns apart (P8)
-	HeaderRootContext            = "x-kagent-root-context-id"
-	HeaderParentContext          = "x-kagent-parent-context-id"
-	HeaderHop                    = "x-agentbus-hop" // a signed hop (C16)
+	HeaderHop                    = "x-agentbus-hop"            // a signed hop (C16)
 	HeaderTraceParent            = "traceparent"
 	HeaderTraceState             = "tracestate"
 )
@@ -97,7 +95,7 @@ const (
 
 var headerNames = [fields]string{
 	HeaderForwardedAuthorization, HeaderForwardedDepth, HeaderRunID, HeaderTurnID, HeaderParentTurnID,
-	HeaderSpeaker, HeaderProtocolVersion, HeaderPath, HeaderRootContext, HeaderParentContext,
+	HeaderSpeaker, HeaderProtocolVersion, HeaderPath, RootContextIDHeader, ParentContextIDHeader,
 	HeaderHop, HeaderTraceParent, HeaderTraceState,
 }
 

@@ -2,6 +2,7 @@ package agentbus
 
 import (
 	"encoding/json"
+	"net/http"
 	"net/url"
 	"strings"
 )
@@ -21,35 +22,89 @@ const (
 	PolicyServiceUnavailable  PolicyKind = "service_unavailable"
 )
 
-// Waits reports whether somebody can answer a part of this kind, so that the
-// run waits for it (R21, E57). The others are failures.
-func (k PolicyKind) Waits() bool {
+// Refuses reports whether a part of this kind says no for good or for now, so that
+// nobody can answer it. Of the others somebody can, or might: a run waits (R21).
+func (k PolicyKind) Refuses() bool {
 	switch k {
-	case PolicyConsentRequired, PolicyPaymentRequired, PolicyUnauthorized:
-		return true
 	case PolicyForbidden, PolicyUnavailableForLegal, PolicyTooManyRequests, PolicyServiceUnavailable:
-		return false
+		return true
+	case PolicyConsentRequired, PolicyPaymentRequired, PolicyUnauthorized:
 	}
 	return false
+}
+
+// Code returns the code of an answer by a part of this kind (C27): of a kind that
+// is not known, that of a refusal, since it is never a success.
+func (k PolicyKind) Code() Code {
+	switch k {
+	case PolicyConsentRequired:
+		return CodeInputRequired
+	case PolicyPaymentRequired:
+		return CodePaymentRequired
+	case PolicyUnauthorized:
+		return CodeUnauthenticated
+	case PolicyForbidden, PolicyUnavailableForLegal:
+		return CodeForbidden
+	case PolicyTooManyRequests:
+		return CodeRateLimited
+	case PolicyServiceUnavailable:
+		return CodeOverloaded
+	}
+	return CodeForbidden
+}
+
+// Status returns the HTTP status of an answer by a part of this kind (C27): that
+// of its code, but for the one that no code has.
+func (k PolicyKind) Status() int {
+	if k == PolicyUnavailableForLegal {
+		return http.StatusUnavailableForLegalReasons
+	}
+	return k.Code().Status()
 }
 
 // A PolicyPart is what an agent answers instead of doing what it was asked,
 // because a policy of its own says so: pay, consent, sign in (C27). It belongs
 // to the agent that issued it: who passes it on wraps it and never edits it, so
-// Raw is what travels (C19), and the other fields are read from it.
+// what travels is the JSON that came (C19), and this is what is read of it.
 type PolicyPart struct {
-	Raw json.RawMessage // the object as it came
-
-	Kind    PolicyKind
-	Code    string
-	Title   string
-	Message string
-	URL     string // to be shown only where C27 allows it
-	Action  string // label of the URL
-	State   string // a secret of the issuer: what a resolution must name; never shown, logged or put in an event
+	Kind       PolicyKind                 `json:"kind"`
+	Title      string                     `json:"title"`
+	Message    string                     `json:"message"`
+	URL        string                     `json:"url"`   // to be shown only where C27 allows it
+	State      string                     `json:"state"` // a secret of the issuer: what a resolution must name; never shown, logged or put in an event
+	Data       map[string]json.RawMessage `json:"data"`
+	Challenges []AuthChallenge            `json:"auth_challenges"` // of unauthorized: how to sign in
 	// RetryAfter is in seconds, of too_many_requests and service_unavailable.
-	RetryAfter int
+	RetryAfter int64 `json:"retry_after_seconds"`
 }
+
+// An AuthChallenge is one way to sign in; its other members are the scheme's own.
+type AuthChallenge struct {
+	Scheme string `json:"scheme"`
+}
+
+// ReadPolicyPart reads a policy part, or the first of a list of them. Of what has
+// another shape it reads as much as it can: a part without a kind that is known is
+// a refusal.
+func ReadPolicyPart(raw json.RawMessage) (p PolicyPart) {
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
+		raw = list[0]
+	}
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &members) // no object has no members
+	for name, into := range map[string]any{
+		"kind": &p.Kind, "title": &p.Title, "message": &p.Message, "url": &p.URL, "state": &p.State, "data": &p.Data,
+		"auth_challenges": &p.Challenges, "retry_after_seconds": &p.RetryAfter,
+	} {
+		_ = json.Unmarshal(members[name], into) // a member of another shape says nothing
+	}
+	p.RetryAfter = max(0, min(p.RetryAfter, maxRetryAfter))
+	return p
+}
+
+// maxRetryAfter is the longest that an agent may have somebody wait, in seconds.
+const maxRetryAfter = 7 * 24 * 3600
 
 // ShownURL returns the URL of a policy part when people may be shown it: https,
 // on the host of the agent that issued the part, without a user; "" otherwise

@@ -49,3 +49,35 @@ func TestX24ShownURL(t *testing.T) {
 		t.Errorf("of nobody: %q", got)
 	}
 }
+
+// C27: what is read of a part, whatever its shape; X25: what is not known is no
+// success.
+func TestReadPolicyPart(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]struct {
+		kind    agentbus.PolicyKind
+		status  int
+		refuses bool
+	}{
+		`{"kind":"consent_required"}`:                          {agentbus.PolicyConsentRequired, 422, false},
+		`[{"kind":"payment_required"},{"kind":"forbidden"}]`:   {agentbus.PolicyPaymentRequired, 402, false},
+		`{"kind":"unauthorized","auth_challenges":"x"}`:        {agentbus.PolicyUnauthorized, 401, false},
+		`{"kind":"forbidden","data":[],"url":7}`:               {agentbus.PolicyForbidden, 403, true},
+		`{"kind":"unavailable_for_legal_reasons"}`:             {agentbus.PolicyUnavailableForLegal, 451, true},
+		`{"kind":"too_many_requests","retry_after_seconds":5}`: {agentbus.PolicyTooManyRequests, 429, true},
+		`{"kind":"service_unavailable"}`:                       {agentbus.PolicyServiceUnavailable, 503, true},
+		`{"kind":"payment_ok"}`:                                {"payment_ok", 403, false},
+		`{"kind":{}}`:                                          {"", 403, false},
+		`7`:                                                    {"", 403, false},
+		`[]`:                                                   {"", 403, false},
+		``:                                                     {"", 403, false},
+	} {
+		p := agentbus.ReadPolicyPart(json.RawMessage(text))
+		if p.Kind != want.kind || p.Kind.Status() != want.status || p.Kind.Refuses() != want.refuses {
+			t.Errorf("%s: %q, %d, refuses %v", text, p.Kind, p.Kind.Status(), p.Kind.Refuses())
+		}
+	}
+	if p := agentbus.ReadPolicyPart(json.RawMessage(`{"retry_after_seconds":-5}`)); p.RetryAfter != 0 {
+		t.Errorf("again after %d", p.RetryAfter)
+	}
+}

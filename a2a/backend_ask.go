@@ -20,6 +20,10 @@ const (
 	x402Status     = "x402.payment.status"
 )
 
+// maxPolicy is the most bytes of a policy part that refuses, which go on with the
+// refusal.
+const maxPolicy = 32 << 10
+
 // A resume is what is needed to go on with a task that waits: an Ask's Resume.
 type resume struct {
 	Task    string `json:"task"`
@@ -34,20 +38,23 @@ func resumeOf(raw json.RawMessage) (r resume) {
 }
 
 // seen keeps the policy part of an answer as its bytes came: what is decoded and
-// encoded again is not what its issuer wrote (C19).
+// encoded again is not what its issuer wrote (C19). A status without one takes
+// back that of the status before.
 func (t *talk) seen(raw []byte) {
+	type says struct {
+		Metadata map[string]json.RawMessage `json:"metadata"`
+	}
 	type status struct {
-		Status struct {
-			Message struct {
-				Metadata map[string]json.RawMessage `json:"metadata"`
-			} `json:"message"`
+		Status *struct {
+			Message says `json:"message"`
 		} `json:"status"`
 	}
 	type event struct {
 		status
 
-		Task         *status `json:"task"`
-		StatusUpdate *status `json:"statusUpdate"`
+		Task         status `json:"task"`
+		StatusUpdate status `json:"statusUpdate"`
+		Message      *says  `json:"message"`
 	}
 	var f struct {
 		event
@@ -57,12 +64,14 @@ func (t *talk) seen(raw []byte) {
 	if json.Unmarshal(raw, &f) != nil {
 		return
 	}
-	for _, s := range [...]*status{&f.status, f.Task, f.StatusUpdate, &f.Result.status, f.Result.Task, f.Result.StatusUpdate} {
-		if s == nil || len(s.Status.Message.Metadata) == 0 {
-			continue
+	for _, s := range [...]*status{&f.status, &f.Task, &f.StatusUpdate, &f.Result.status, &f.Result.Task, &f.Result.StatusUpdate} {
+		if s.Status != nil {
+			t.policy, t.x402 = policyOf(s.Status.Message.Metadata), paying(s.Status.Message.Metadata)
 		}
-		if p := policyOf(s.Status.Message.Metadata); p != nil {
-			t.policy, t.x402 = p, paying(s.Status.Message.Metadata)
+	}
+	for _, m := range [...]*says{f.Message, f.Result.Message} {
+		if m != nil {
+			t.policy, t.x402 = policyOf(m.Metadata), paying(m.Metadata)
 		}
 	}
 }
@@ -98,26 +107,6 @@ func paying[V any](meta map[string]V) (found map[string]V) {
 	return found
 }
 
-// A part is what is read of a policy part.
-type part struct {
-	Kind       agentbus.PolicyKind `json:"kind"`
-	Title      string              `json:"title"`
-	Message    string              `json:"message"`
-	State      string              `json:"state"`
-	RetryAfter int64               `json:"retry_after_seconds"`
-	Data       map[string]any      `json:"data"`
-}
-
-// readPart reads the first of one policy part, or of a list of them.
-func readPart(raw json.RawMessage) (p part) {
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
-		raw = list[0]
-	}
-	_ = json.Unmarshal(raw, &p) // a kind that cannot be read is none that is known
-	return p
-}
-
 // conclude ends a call whose answer is over: with what it took, or why it is no
 // answer.
 func (t *talk) conclude(ctx context.Context) error {
@@ -125,13 +114,19 @@ func (t *talk) conclude(ctx context.Context) error {
 	if m := t.answer.status.Message; m != nil {
 		text, _, _ = textOf(m.Parts) // what cannot be carried is not what it says
 	}
-	p := readPart(t.policy)
+	p := agentbus.ReadPolicyPart(t.policy)
 	switch t.answer.status.State {
 	case sdk.TaskStateInputRequired, sdk.TaskStateAuthRequired:
-		return t.ask(&p, text)
+		if t.policy == nil || !p.Kind.Refuses() {
+			return t.ask(&p, text)
+		}
+		return t.failed(&p, text)
 	case sdk.TaskStateFailed, sdk.TaskStateRejected, sdk.TaskStateCanceled:
 		return t.failed(&p, text)
 	default:
+		if t.policy != nil { // whatever it asks for, it is no success, and nobody could answer it any more
+			return t.failed(&p, text)
+		}
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -143,7 +138,7 @@ func (t *talk) conclude(ctx context.Context) error {
 }
 
 // ask returns what a task that waits wants to be told (R22).
-func (t *talk) ask(p *part, text string) error {
+func (t *talk) ask(p *agentbus.PolicyPart, text string) error {
 	_, paid := p.Data[x402Status] // it asks by x402 alone
 	raw, err := json.Marshal(resume{Task: string(t.answer.task), Context: t.contextID(), State: p.State, X402: paid})
 	if err != nil {
@@ -163,6 +158,7 @@ func (t *talk) ask(p *part, text string) error {
 		}
 		if p.Kind == agentbus.PolicyUnauthorized {
 			ask.Kind = agentbus.AskAuth
+			e.Explain = &agentbus.Explain{Rule: "C27", Observed: string(p.Kind), Supported: schemes(p)}
 		}
 	case t.answer.status.State == sdk.TaskStateAuthRequired:
 		ask.Kind = agentbus.AskAuth
@@ -182,7 +178,7 @@ func (t *talk) contextID() string {
 
 // failed returns why a task gave no answer: what a policy of the agent says
 // (C27), else what a bus says that the agent is, else its own words.
-func (t *talk) failed(p *part, text string) error {
+func (t *talk) failed(p *agentbus.PolicyPart, text string) error {
 	e := &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the agent failed"}
 	switch t.answer.status.State {
 	case sdk.TaskStateRejected: // E60
@@ -191,17 +187,18 @@ func (t *talk) failed(p *part, text string) error {
 		e.Message = "the task was cancelled at the agent"
 	default:
 	}
-	switch p.Kind {
-	case agentbus.PolicyForbidden, agentbus.PolicyUnavailableForLegal:
-		e.Code = agentbus.CodeForbidden
-	case agentbus.PolicyTooManyRequests:
-		e.Code, e.RetryAfter = agentbus.CodeRateLimited, time.Duration(p.RetryAfter)*time.Second
-	case agentbus.PolicyServiceUnavailable:
-		e.RetryAfter = time.Duration(p.RetryAfter) * time.Second
-	case agentbus.PolicyUnauthorized, agentbus.PolicyConsentRequired, agentbus.PolicyPaymentRequired:
+	if t.policy != nil {
+		e.Code, e.Message, e.Status = p.Kind.Code(), "a policy of the agent keeps it from an answer", p.Kind.Status()
+		if len(t.policy) <= maxPolicy {
+			e.Policy = t.policy
+		}
+		e.Explain = &agentbus.Explain{Rule: "C27", Observed: plain(string(p.Kind)), Supported: schemes(p)}
+		if e.Code.Retryable() {
+			e.RetryAfter = time.Duration(p.RetryAfter) * time.Second
+		}
 	}
 	if m := t.answer.status.Message; m != nil {
-		if code, _ := metaAt(m.Metadata, MetadataKey, "code").(string); agentbus.Code(code).Known() {
+		if code, _ := metaAt(m.Metadata, MetadataKey, "code").(string); t.policy == nil && agentbus.Code(code).Known() {
 			e.Code = agentbus.Code(code)
 		}
 	}
@@ -209,6 +206,17 @@ func (t *talk) failed(p *part, text string) error {
 		e.Message += ": " + words
 	}
 	return e
+}
+
+// maxSchemes is how many ways to sign in are told.
+const maxSchemes = 8
+
+// schemes returns by which ways an agent that wants somebody to sign in takes that.
+func schemes(p *agentbus.PolicyPart) (names []string) {
+	for _, c := range p.Challenges[:min(len(p.Challenges), maxSchemes)] {
+		names = append(names, plain(c.Scheme))
+	}
+	return names
 }
 
 // resolve makes m the answer to what a task waits for (C28, C30, C32).

@@ -63,9 +63,7 @@ func (l *live) question(ctx context.Context, e *agentbus.Error) *sdk.Message {
 			continue
 		}
 		parts = append(parts, asks[i].Policy)
-		data := sdk.NewDataPart(asks[i].Policy)
-		data.MediaType = "application/json"
-		m.Parts = append(m.Parts, data)
+		m.Parts = append(m.Parts, dataOf(asks[i].Policy))
 		for name, v := range payments(&asks[i]) {
 			if _, told := m.Metadata[name]; !told {
 				m.SetMeta(name, v)
@@ -78,8 +76,12 @@ func (l *live) question(ctx context.Context, e *agentbus.Error) *sdk.Message {
 	case len(parts) > 1:
 		m.SetMeta(metaMentionable, map[string]any{metaPolicy: parts})
 	}
+	told := map[string]any{}
 	if len(from) > 0 && len(parts) > 0 {
-		m.SetMeta(MetadataKey, map[string]any{"surfaced": from})
+		told["surfaced"] = from
+	}
+	if tellChildren(told, e.Children); len(told) > 0 {
+		m.SetMeta(MetadataKey, told)
 	}
 	return m
 }

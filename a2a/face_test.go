@@ -24,6 +24,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/store/sqlite"
 )
 
@@ -39,7 +40,7 @@ type bus struct {
 // place opens the store of a test.
 func place(t *testing.T, dir string) *sqlite.Store {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(dir, "bus.db")})
+	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: sqlitetest.Prepare(t, filepath.Join(dir, "bus.db"))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ const MetadataKey = "agentbus"
 // try.
 var carried = [...]string{
 	agentbus.HeaderRunID, agentbus.HeaderTurnID, agentbus.HeaderParentTurnID, agentbus.HeaderForwardedDepth,
-	agentbus.HeaderSpeaker, agentbus.HeaderPath, agentbus.HeaderRootContext, agentbus.HeaderParentContext,
+	agentbus.HeaderSpeaker, agentbus.HeaderPath, agentbus.RootContextIDHeader, agentbus.ParentContextIDHeader,
 }
 
 func metadataNames() (keys []names) {
@@ -36,7 +36,7 @@ func LineageMetadata(l agentbus.Lineage) []byte {
 	m := map[string]string{agentbus.HeaderForwardedDepth: strconv.Itoa(l.Depth)}
 	for name, v := range map[string]string{
 		agentbus.HeaderRunID: string(l.Run), agentbus.HeaderTurnID: string(l.Turn), agentbus.HeaderParentTurnID: string(l.Parent),
-		agentbus.HeaderPath: l.Path, agentbus.HeaderRootContext: l.RootContext, agentbus.HeaderParentContext: l.ParentContext,
+		agentbus.HeaderPath: l.Path, agentbus.RootContextIDHeader: l.RootContext, agentbus.ParentContextIDHeader: l.ParentContext,
 	} {
 		if v != "" {
 			m[name] = v

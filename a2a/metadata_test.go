@@ -149,3 +149,36 @@ func FuzzMention(f *testing.F) {
 		}
 	})
 }
+
+// C15: where the texts of the seed contradict each other, it is as the table of the
+// specification says; the rows on on_behalf_of and on audiences are tests of package
+// identity (C21, C26, X14).
+func TestC15Contradictions(t *testing.T) {
+	t.Parallel()
+	root := agentbus.RootChain(agentbus.DefaultMaxHops)
+	first, err := root.Next()
+	if err != nil || first.Hop != 1 || first.Final { // the first number is 1, at the root's dispatch
+		t.Errorf("the first hop: %+v, %v", first, err)
+	}
+	second, err := first.Next()
+	if err != nil || second.Hop != 2 || second.MaxHops != first.MaxHops || !strings.Contains(second.Render(), "2 hops remaining") { // hop rises, what remains falls
+		t.Errorf("the second hop: %+v, %v", second, err)
+	}
+	for _, claimed := range []bool{true, false} { // is_final is derived, and never copied to a sibling
+		orchestrator := agentbus.AgentChain{Hop: 3, MaxHops: 4, Final: claimed}
+		sibling, err := orchestrator.Next()
+		if claimed && agentbus.CodeOf(err) != agentbus.CodeChainFinal || !claimed && (err != nil || !sibling.Final) {
+			t.Errorf("a sibling of a final %v orchestrator: %+v, %v", claimed, sibling, err)
+		}
+	}
+	for relay, want := range map[string]string{`"none"`: "none", `{"kind":"none"}`: "none", `{"kind":"inline"}`: "inline", `"inline"`: ""} { // the string is read only
+		body := send(`{"mentionable":{"recipient_capabilities":{"mention_relay":`+relay+`}}}`, "{}")
+		if m, err := a2a.ReadMention(peeked(t, body), body); err != nil || m.Relay != want || m.Chain != nil { // no chain is a fresh call
+			t.Errorf("%s: %+v, %v", relay, m, err)
+		}
+	}
+	written, err := json.Marshal(a2a.MentionMetadata(agentbus.Lineage{Chain: &first}, false))
+	if err != nil || !strings.Contains(string(written), `"mention_relay":{"kind":"none"}`) {
+		t.Errorf("written %s, %v", written, err)
+	}
+}

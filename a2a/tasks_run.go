@@ -36,12 +36,16 @@ func (l *live) execute(ctx context.Context, b agentbus.Backend) {
 	call := &agentbus.Call{Lineage: l.request.Lineage, Agent: l.request.Agent, Messages: l.work.Messages, Resolution: l.work.Resolution}
 	var reply agentbus.ReplyBuilder
 	var failure error
+	var children []agentbus.Child
 	for chunk, err := range guard.Call(ctx, b, call) {
 		if failure = err; err != nil {
 			break
 		}
 		reply.Add(chunk)
 		l.hear(&chunk)
+		if chunk.Children != nil {
+			children = chunk.Children
+		}
 	}
 	switch {
 	case left(ctx):
@@ -54,7 +58,7 @@ func (l *live) execute(ctx context.Context, b agentbus.Backend) {
 	case failure != nil:
 		l.fail(ctx, failure)
 	default:
-		l.meter(reply.Reply())
+		l.meter(reply.Reply(), children)
 		l.settle(ctx, sdk.TaskStateCompleted, nil, nil, false)
 	}
 }
@@ -106,8 +110,9 @@ func (l *live) update(t *sdk.Task, id sdk.ArtifactID, goesOn bool, p *sdk.Part) 
 	return e
 }
 
-// meter notes what the answer took, in the metadata of the task.
-func (l *live) meter(r agentbus.Reply) {
+// meter notes what the answer took, and what it is made of, in the metadata of the
+// task.
+func (l *live) meter(r agentbus.Reply, children []agentbus.Child) {
 	raw, err := json.Marshal(r.Usage)
 	var usage map[string]any // JSON-shaped (A27)
 	if err != nil || json.Unmarshal(raw, &usage) != nil {
@@ -115,6 +120,7 @@ func (l *live) meter(r agentbus.Reply) {
 	}
 	l.tell(func(t *sdk.Task) {
 		told := map[string]any{"usage": usage}
+		tellChildren(told, children)
 		if known, ok := t.Metadata[MetadataKey].(map[string]any); ok {
 			maps.Copy(told, known)
 		}
@@ -146,8 +152,34 @@ func (l *live) fail(ctx context.Context, failure error) {
 	if e.Explain != nil {
 		told["rule"], told["next"] = e.Explain.Rule, e.Explain.Next
 	}
+	tellChildren(told, e.Children)
 	m.SetMeta(MetadataKey, told)
-	l.settle(ctx, sdk.TaskStateFailed, m, nil, e.Code.Retryable())
+	state := sdk.TaskStateFailed
+	if e.Policy != nil { // whoever refused, its words surface as they came (C19)
+		m.SetMeta(metaMentionable, map[string]any{metaPolicy: e.Policy})
+		m.Parts = append(m.Parts, dataOf(e.Policy))
+		if e.Code == agentbus.CodeForbidden { // C27
+			state = sdk.TaskStateRejected
+		}
+	}
+	l.settle(ctx, state, m, nil, e.Code.Retryable())
+}
+
+// dataOf is a policy part as a part of a message (C28).
+func dataOf(policy json.RawMessage) *sdk.Part {
+	data := sdk.NewDataPart(policy)
+	data.MediaType = "application/json"
+	return data
+}
+
+// tellChildren adds to what metadata tells what became of each of several agents
+// that were asked at once (C18).
+func tellChildren(told map[string]any, children []agentbus.Child) {
+	raw, err := json.Marshal(children)
+	var list []any // JSON-shaped (A27)
+	if len(children) > 0 && err == nil && json.Unmarshal(raw, &list) == nil {
+		told["children"] = list
+	}
 }
 
 // say returns a message of the agent about the task. Its id is the task's and

@@ -59,7 +59,7 @@ func (b *bus) fill() {
 			turn.State, turn.Reply = agentbus.TurnFailed, agentbus.Reply{}
 			turn.Error = &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "gone", Status: 500, Explain: &agentbus.Explain{Rule: "G13", Observed: 5, Limit: "5s", Next: "wait"}}
 		}
-		b.must(b.store.Finish(ctx, turn, nil, agentbus.Event{Type: agentbus.EventTurnDone, Execution: e.ID, Run: e.Run, Turn: key.ID, At: began, Data: json.RawMessage(`{"cost_micros":5}`)}))
+		b.must(b.store.Finish(ctx, turn, nil, agentbus.Event{Type: agentbus.EventNodeCompleted, Execution: e.ID, Run: e.Run, Turn: key.ID, At: began, Data: json.RawMessage(`{"cost_micros":5}`)}))
 	}
 	b.must(b.store.Halt(ctx, e.Lease, agentbus.Halt{Kind: agentbus.HaltBudget, Turns: 3, Spent: 15, Limit: 12}))
 	hold := agentbus.Hold{Amount: 2_000_000, Budgets: budgets[:1]}

@@ -19,6 +19,7 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/store/sqlite"
 )
 
@@ -95,7 +96,7 @@ var budgets = []agentbus.Budget{
 // configuration.
 func open(t *testing.T, change func(*admin.Config)) *bus {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "bus.db")})
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))})
 	if err != nil {
 		t.Fatal(err)
 	}

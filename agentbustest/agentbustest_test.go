@@ -30,10 +30,12 @@ conversations:
 // script is a bus whose agent b answers so.
 func script(t *testing.T, answers ...agentbustest.Answer) *agentbustest.Bus {
 	t.Helper()
-	return agentbustest.New(t, agentbustest.Config{
+	b := agentbustest.New(t, agentbustest.Config{
 		YAML:   pair,
 		Agents: map[string]agentbustest.Agent{"a": {}, "b": {Answers: answers}},
 	})
+	t.Cleanup(func() { agentbustest.Replay(t, b.Server()) }) // R23
+	return b
 }
 
 // Each way to fail is one that the bus meets: the turn is tried again, under the

@@ -166,3 +166,21 @@ conversations: {talk: {participants: [{agent: ann}, {agent: bob}], max_turns: 2,
 	// 1 budget
 	// 2 max_turns
 }
+
+// A conversation that is replayed calls nobody, and is made again to the byte.
+func ExampleReplay() {
+	t, err := begin()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer t.end()
+	bus := agentbustest.New(t, agentbustest.Config{
+		Agents: map[string]agentbustest.Agent{"author": {Answers: []agentbustest.Answer{{Text: "done"}}}, "critic": {}},
+		YAML:   `conversations: {review: {participants: [{agent: author}, {agent: critic}], max_turns: 4}}`,
+	})
+	result := bus.Run("review", "write")
+	agentbustest.Replay(t, bus.Server()) // tells t what differs
+	fmt.Println(result.Halt, "after", len(bus.Requests("author")), "requests to the author")
+	// Output: max_turns (4) after 2 requests to the author
+}

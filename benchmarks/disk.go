@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"syscall"
 	"time"
 
 	"github.com/agentbus/agentbus/internal/measure"
@@ -13,11 +12,4 @@ import (
 func bareSyncs(ctx context.Context, dir string, d time.Duration) (float64, error) {
 	took, err := measure.Syncs(ctx, dir, d)
 	return took.Rate(), err
-}
-
-// cpuTime returns the CPU time of this process so far.
-func cpuTime() (time.Duration, error) {
-	var u syscall.Rusage
-	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
 }

@@ -182,7 +182,7 @@ func aging(ctx context.Context, store string, r *report) (err error) {
 	var cpu [2]time.Duration
 	last := time.Now()
 	err = drive(ctx, s, late+window, func(e conversation.Event) {
-		if e.Type != bus.EventTurnDone {
+		if e.Type != conversation.EventTurnDone {
 			return
 		}
 		turns++

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/builtin"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/store/sqlite"
 )
 
@@ -16,7 +17,7 @@ import (
 // that request and once, in another process too; everybody else it asks anew.
 func TestPay(t *testing.T) {
 	t.Parallel()
-	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "bus.db")})
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))})
 	if err != nil {
 		t.Fatal(err)
 	}

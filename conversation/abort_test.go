@@ -96,7 +96,7 @@ func TestDeadline(t *testing.T) {
 // R5: who stops reading aborts the run; its halt is stored.
 func TestReaderStops(t *testing.T) {
 	t.Parallel()
-	for _, at := range []string{agentbus.EventStarted, conversation.EventTurnStarted, conversation.EventDelta, agentbus.EventTurnDone} {
+	for _, at := range []string{conversation.EventStarted, conversation.EventTurnStarted, conversation.EventDelta, conversation.EventTurnDone} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			var a agents

@@ -3,6 +3,7 @@ package conversation
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,6 +42,9 @@ func askOf(t *agentbus.Turn) *agentbus.Ask {
 // nothing.
 type decided struct {
 	waits    bool                 // nothing was decided
+	kind     agentbus.AskKind     // of what it asks
+	code     agentbus.Code        // of what it ended with that waits
+	policy   json.RawMessage      // that it waits for, as it came; nil: none
 	own      bool                 // it was asked here, not by somebody below
 	resolved []agentbus.Interrupt // that were
 }
@@ -58,6 +62,13 @@ func (d *decided) answer() *agentbus.Resolution {
 	return d.resolved[0].Answer()
 }
 
+// ruleRejected marks the error of a decision that was rejected: it ends the run,
+// whatever else an error does (E32).
+const ruleRejected = "E32"
+
+// rejected reports whether e is one.
+func rejected(e *agentbus.Error) bool { return e.Explain != nil && e.Explain.Rule == ruleRejected }
+
 // refused returns why the backend that asked is not called again, or nil, where
 // then is what that does to the run. What somebody below has asked is theirs to
 // fail.
@@ -65,6 +76,12 @@ func (d *decided) refused(then OnHalt) error {
 	r := d.answer()
 	if r == nil || !d.own || r.Decision == agentbus.DecisionGranted {
 		return nil
+	}
+	if d.kind == agentbus.AskLowConfidence {
+		return &agentbus.Error{
+			Code: agentbus.CodeForbidden, Message: "its decision was rejected",
+			Explain: &agentbus.Explain{Rule: ruleRejected, Observed: string(r.Decision), Next: "begin another run to have it decide again"},
+		}
 	}
 	message := "what it asked for was denied"
 	if r.Decision == agentbus.DecisionExpired {
@@ -88,7 +105,10 @@ func (d *driver) decisions(ctx context.Context) error {
 		if ask == nil {
 			continue
 		}
-		of := decided{waits: true, own: slices.Contains(ask.Interrupts, agentbus.InterruptOf(d.execution.ID, t.ID, t.Attempts))}
+		of := decided{
+			waits: true, kind: ask.Kind, code: t.Error.Code,
+			own: slices.Contains(ask.Interrupts, agentbus.InterruptOf(d.execution.ID, t.ID, t.Attempts)),
+		}
 		for _, id := range ask.Interrupts {
 			i, found, err := d.options.Runs.Interrupt(ctx, id)
 			if err != nil {
@@ -96,6 +116,9 @@ func (d *driver) decisions(ctx context.Context) error {
 			}
 			if found && !i.Open() {
 				of.resolved = append(of.resolved, i)
+			}
+			if found && of.policy == nil {
+				of.policy = i.Ask.Policy
 			}
 			of.waits = of.waits && found && i.Open()
 		}
@@ -132,10 +155,11 @@ func gist(a *agentbus.Ask) string {
 // ask lets a turn wait, with the halt h. What nobody below has parked on is
 // raised here.
 func (d *driver) ask(h *agentbus.Halt, now *intent, failure error) {
-	e := *recordable(failure)
+	e := *d.recordable(failure)
 	ask, t := *e.Ask, &now.turn
 	e.Ask, e.Err = &ask, nil
-	ask.Title = gist(&ask)
+	ask.Prompt = d.options.text(ask.Prompt)
+	ask.Title = d.options.text(gist(&ask))
 	t.State, t.Error, t.Reply = agentbus.TurnWaiting, &e, agentbus.Reply{}
 	if len(ask.Interrupts) == 0 {
 		t.Interrupt = d.interrupt(t, ask)
@@ -189,57 +213,17 @@ func tooLarge(failure error) error {
 	}
 }
 
-// told returns the event of a turn's result.
-func (d *driver) told(kind string, now *intent) agentbus.Event {
-	e := d.event(kind, now.turn.ID, d.spoken(now))
-	e.Hold = now.hold
-	return e
-}
-
-// tellDecisions has the events of what was decided for a turn that waited written
-// with its next intent: in one transaction, so that each is told once.
-func (d *driver) tellDecisions(now *intent) {
-	type resolved struct {
-		Interrupt agentbus.InterruptID `json:"interrupt"`
-		Decision  agentbus.Decision    `json:"decision"`
-		By        string               `json:"by,omitempty"`
-	}
-	if d.carried[now.turn.Index].State != agentbus.TurnWaiting {
-		return
-	}
-	for _, i := range now.decided.resolved {
-		d.unwritten = append(d.unwritten, d.event(agentbus.EventInterruptResolved, now.turn.ID, resolved{i.ID, i.Resolution.Decision, i.Resolution.By}))
-	}
-}
-
-// asking is what the event of a turn that waits tells of what it asks, none of
-// which is a secret.
-type asking struct {
-	Kind       agentbus.AskKind       `json:"kind"`
-	Title      string                 `json:"title"`
-	Interrupts []agentbus.InterruptID `json:"interrupts"`
-}
-
-// askingOf returns that of a turn; nil when it does not wait.
-func askingOf(t *agentbus.Turn) *asking {
-	if t.State != agentbus.TurnWaiting {
-		return nil
-	}
-	a := t.Error.Ask
-	return &asking{a.Kind, a.Title, a.Interrupts}
-}
-
 // tooMany fails the turns that cannot wait, because too many do already.
 func (d *driver) tooMany(ctx context.Context, h *agentbus.Halt, refused error) error {
 	asking := d.asking
 	d.asking = nil
 	for _, now := range asking {
 		t := &now.turn
-		t.State, t.Error, t.Interrupt = agentbus.TurnFailed, recordable(refused), nil
-		if err := d.finishTurn(ctx, t, nil, d.told(agentbus.EventTurnFailed, now)); err != nil {
+		t.State, t.Error, t.Interrupt = agentbus.TurnFailed, d.recordable(refused), nil
+		if err := d.finishTurn(ctx, t, nil, d.told(now)...); err != nil {
 			return err
 		}
-		d.emit(Event{Type: agentbus.EventTurnFailed, Turn: t, Branch: now.hold > 0})
+		d.emit(Event{Type: EventTurnFailed, Turn: t, Branch: now.hold > 0})
 	}
 	return d.halt(ctx, agentbus.Halt{Kind: agentbus.HaltParticipantError, Participant: h.Participant, Error: asking[0].turn.Error})
 }
@@ -256,6 +240,7 @@ func (f *fan) waiting() (waiting []*branch) {
 
 // park waits for what branches ask (R21): the others are kept.
 func (d *driver) park(ctx context.Context, f *fan, waiting []*branch) (*intent, *agentbus.Halt, error) {
+	d.children = f.children()
 	if f.last != nil {
 		if err := d.finish(ctx, f.last, nil); err != nil {
 			return nil, nil, err
@@ -279,7 +264,7 @@ func (d *driver) withdraw(ctx context.Context, f *fan, waiting []*branch) error 
 	for i, b := range waiting {
 		t := &b.turn
 		if b.asked == nil {
-			if _, err := d.beginTurns(ctx, *t); err != nil {
+			if _, err := d.beginTurns(ctx, nil, *t); err != nil {
 				return err
 			}
 		}

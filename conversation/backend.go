@@ -33,12 +33,16 @@ type BackendConfig struct {
 	MaxHops        int
 	NoLegacyParent bool
 	AskTimeout     time.Duration // see Options
+	NoEscalation   bool          // see Options
+	// Redact is that of Options, of a call that came with a credential of the
+	// origin's; nil is that of the run around it.
+	Redact func(forwarded agentbus.Credential) Redactor
 }
 
 // Backend makes a conversation answer calls (R7). The messages of the call,
 // joined, are its seed; its answer is the transcript, each turn as "[speaker]
 // text" on a line of its own, as the turns are done, or the single reply of a
-// [FanOut]; its usage and cost are the sums over its turns. It keeps the run of the call, whose turn is the parent
+// [FanOut], which says with its end what became of each branch (C18); its usage and cost are the sums over its turns. It keeps the run of the call, whose turn is the parent
 // of its own turns, and a call repeated after a failure goes on where the
 // journal ends.
 //
@@ -59,7 +63,10 @@ func (n nested) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 		o := Options{
 			Seed: seed(c), Lineage: c.Lineage, Journal: n.config.Journal, Runs: n.config.Runs, Owner: n.config.Owner, TTL: n.config.TTL,
 			Spec: n.config.Spec, MaxDepth: n.config.MaxDepth, MaxHops: n.config.MaxHops, NoLegacyParent: n.config.NoLegacyParent,
-			AskTimeout: n.config.AskTimeout,
+			AskTimeout: n.config.AskTimeout, NoEscalation: n.config.NoEscalation,
+		}
+		if n.config.Redact != nil {
+			o.Redact = n.config.Redact(c.Lineage.Auth)
 		}
 		if n.config.Payer != nil {
 			o.Payer = n.config.Payer(ctx)
@@ -86,7 +93,7 @@ func (n nested) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 					return
 				}
 			}
-			if e.Type == agentbus.EventTurnDone && !e.Branch && !line(e.Turn) {
+			if e.Type == EventTurnDone && !e.Branch && !line(e.Turn) {
 				return
 			}
 			if e.Result == nil {
@@ -130,13 +137,14 @@ func conclusion(ctx context.Context, r *Result) (agentbus.Chunk, error) {
 			u = u.Add(r.Turns[i].Reply.Usage)
 		}
 		u.Cost = r.Spent
-		return agentbus.Chunk{Usage: &u, Finish: "stop"}, nil
+		return agentbus.Chunk{Usage: &u, Finish: "stop", Children: r.Children}, nil
 	}
 	switch {
 	case h.Kind == agentbus.HaltWaiting && r.asked != nil:
 		return agentbus.Chunk{}, waiting(r)
 	case h.Error != nil:
 		e := *h.Error
+		e.Children = r.Children
 		if h.Participant != "" { // it is nobody's when an operator stopped the run
 			e.Message = h.Participant + ": " + e.Message
 		}
@@ -158,7 +166,7 @@ func waiting(r *Result) error {
 	ask := *r.asked.Ask
 	ask.Interrupts, ask.Timeout = r.Halt.Wait.Interrupts, 0
 	return &agentbus.Error{
-		Code: r.asked.Code, Message: r.Halt.Participant + ": " + r.asked.Message, Ask: &ask,
+		Code: r.asked.Code, Message: r.Halt.Participant + ": " + r.asked.Message, Ask: &ask, Children: r.Children,
 		Explain: &agentbus.Explain{
 			Rule: "R22", Observed: string(r.Halt.Wait.Interrupts[0]),
 			Next: "run " + string(r.Execution) + " waits: resolve the interrupt, and send the same turn again",

@@ -203,7 +203,7 @@ func TestNestedAbort(t *testing.T) {
 		}
 		halts := 0
 		for _, e := range j.events {
-			if e.Type == agentbus.EventHalted && strings.Contains(string(e.Data), `"abort"`) {
+			if e.Type == agentbus.EventRunPaused && strings.Contains(string(e.Data), `"abort"`) {
 				halts++
 			}
 		}

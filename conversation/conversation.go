@@ -42,6 +42,8 @@ type Conversation struct {
 	// Version is part of what a resume compares (R15): change it when Plan,
 	// HaltWhen, AuthWhen or a backend changes, which cannot be compared themselves.
 	Version string
+
+	origin agentbus.ExecutionID // of a fork: the run that it goes on from
 }
 
 // OnHalt says what a participant's error, or a budget that is used up, does to a
@@ -66,6 +68,15 @@ type Participant struct {
 	// Agent is the agent behind Backend, for the key of a turn and for backends
 	// that serve several; "" is the name.
 	Agent string
+	// Ref is who it is on the event wire (E20); zero is host:<slug>, under its
+	// name (E21).
+	Ref agentbus.AgentRef
+	// Decides says that its replies decide something: {"decision": …} and perhaps a
+	// confidence, which may be too low to stand (E30). A moderator's do always.
+	Decides bool
+	// Tools are those that it may call, as <slug>:<name>; nil: it runs its own, and
+	// nobody is to be asked (E27).
+	Tools []string
 	// Backend answers. Required.
 	Backend agentbus.Backend
 	// Auth says who pays; "" is AuthForwardUser.
@@ -304,6 +315,8 @@ func (c *Conversation) digest() agentbus.Digest {
 		Slug, Label, Agent string
 		Auth               AuthMode
 		MaxCost            agentbus.Micros
+		Decides            bool     `json:",omitempty"`
+		Tools              []string `json:",omitempty"`
 	}
 	def := struct {
 		Name, Version, HaltContains, Plan string
@@ -324,7 +337,7 @@ func (c *Conversation) digest() agentbus.Digest {
 		if auth == "" {
 			auth = AuthForwardUser
 		}
-		def.Participants = append(def.Participants, participant{p.Name, p.slug(), p.label(), p.agent(), auth, p.MaxCost})
+		def.Participants = append(def.Participants, participant{p.Name, p.slug(), p.label(), p.agent(), auth, p.MaxCost, p.Decides, p.Tools})
 	}
 	raw, _ := json.Marshal(def) //nolint:musttag // strings and numbers: it cannot fail, and it goes nowhere
 	return sha256.Sum256(raw)

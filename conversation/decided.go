@@ -15,12 +15,18 @@ func (h *rehearsal) Interrupt(_ context.Context, id agentbus.InterruptID) (agent
 	defer h.mu.Unlock()
 	i := agentbus.Interrupt{ID: id}
 	for at := range h.record.Events[:h.end] {
-		var r struct {
-			Interrupt agentbus.InterruptID `json:"interrupt"`
-			agentbus.Resolution
+		var told struct {
+			Bus struct {
+				Resolved []verdict `json:"resolved"`
+			} `json:"agentbus"`
 		}
-		if e := &h.record.Events[at]; e.Type == agentbus.EventInterruptResolved && json.Unmarshal(e.Data, &r) == nil && r.Interrupt == id {
-			i.Resolution = &r.Resolution
+		if e := &h.record.Events[at]; e.Type != agentbus.EventWaitResolved || json.Unmarshal(e.Data, &told) != nil {
+			continue
+		}
+		for _, r := range told.Bus.Resolved {
+			if r.Interrupt == id {
+				i.Resolution = &r.Resolution
+			}
 		}
 	}
 	return i, true, nil

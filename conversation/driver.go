@@ -34,6 +34,15 @@ type driver struct {
 	decided   map[int]decided  // by index: of what carried turns ask
 	asking    []*intent        // turns that ask, which go with the halt
 	asked     *agentbus.Error  // the first that the run waits for
+	left      []*intent        // turns in the middle of which the run halts
+
+	// What it is called on the event wire.
+	talk     string              // its conversation
+	seed     string              // as it is told
+	started  agentbus.RunStarted // how it was asked for
+	nodes    []string            // of the participants
+	refs     []agentbus.AgentRef // of the participants
+	children []agentbus.Child    // what became of the last step of several
 
 	yield func(Event, error) bool
 	gone  bool // the reader has stopped reading
@@ -49,6 +58,10 @@ type intent struct {
 	fan     *fan            // instead of all but held: several turns at once
 	decided decided         // of what it asked before
 	hold    int             // of its events
+	begun   int             // attempts when it was begun; 0: nobody was called
+	tale    *tale           // of its answer; nil: it has not begun
+	relayed bool            // it was given by a mention in the turn before it
+	heir    *intent         // whom a mention in it gives the next turn; nil: nobody
 }
 
 var (
@@ -89,7 +102,7 @@ func newDriver(ctx context.Context, c Conversation, o Options) (*driver, error) 
 // run opens the execution and drives it.
 func (d *driver) run(ctx context.Context) error {
 	if ctx.Err() != nil {
-		d.emit(Event{Type: agentbus.EventHalted, Result: d.result(agentbus.Halt{Kind: agentbus.HaltAbort})})
+		d.emit(Event{Type: EventHalted, Result: d.result(agentbus.Halt{Kind: agentbus.HaltAbort})})
 		return nil
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -107,7 +120,7 @@ func (d *driver) run(ctx context.Context) error {
 			return err
 		}
 		d.begun()
-		d.emit(Event{Type: agentbus.EventHalted, Result: d.result(*d.execution.Halt)})
+		d.emit(Event{Type: EventHalted, Result: d.result(*d.execution.Halt)})
 		return nil
 	}
 	stop := d.keepLease(ctx, cancel)
@@ -128,6 +141,9 @@ func (d *driver) run(ctx context.Context) error {
 func (d *driver) drive(ctx context.Context, cancel context.CancelCauseFunc) (*agentbus.Halt, error) {
 	if err := d.load(ctx); err != nil {
 		if halt, left := stopped(ctx); halt != nil || errors.Is(left, ErrLeave) {
+			if halt != nil && d.fresh(ctx) {
+				d.begun()
+			}
 			return halt, left
 		}
 		return nil, errors.Join(err, d.giveBack(ctx))
@@ -137,6 +153,17 @@ func (d *driver) drive(ctx context.Context, cancel context.CancelCauseFunc) (*ag
 		return d.options.Halt, nil
 	}
 	return d.loop(ctx, cancel)
+}
+
+// fresh reports whether no driver has told that the run started.
+func (d *driver) fresh(ctx context.Context) bool {
+	if d.execution.Halt != nil {
+		return false
+	}
+	for range d.options.Journal.Turns(context.WithoutCancel(ctx), d.execution.ID) {
+		return false
+	}
+	return true
 }
 
 // giveBack leaves a run that halted before as it was found. One that did not was
@@ -178,20 +205,13 @@ func (d *driver) index(s agentbus.Speaker) int {
 
 // begun tells that the run has started, or goes on.
 func (d *driver) begun() {
-	type started struct {
-		Conversation string             `json:"conversation"`
-		Participants []agentbus.Speaker `json:"participants"`
-		Turns        int                `json:"turns,omitempty"`
+	d.named()
+	e := Event{Type: EventStarted}
+	resumed := len(d.turns)+len(d.carried) > 0 || d.execution.Halt != nil // a driver before this one has said that it started
+	if resumed {
+		e.Type, e.Turns = EventResumed, slices.Clip(d.turns)
 	}
-	e := Event{Type: agentbus.EventStarted}
-	if len(d.turns)+len(d.carried) > 0 || d.execution.Halt != nil { // a driver before this one has said that it started
-		e.Type, e.Turns = agentbus.EventResumed, slices.Clip(d.turns)
-	}
-	data := started{Conversation: d.conversation.Name, Turns: len(d.turns)}
-	for i := range d.conversation.Participants {
-		data.Participants = append(data.Participants, d.conversation.Participants[i].Name)
-	}
-	d.unwritten = append(d.unwritten, d.event(e.Type, "", data))
+	d.unwritten = append(d.unwritten, d.begins(resumed)...)
 	d.emit(e)
 }
 
@@ -204,8 +224,7 @@ func (d *driver) emit(e Event) {
 	d.gone = !d.yield(e, nil)
 }
 
-// event returns an event to be stored. Its data is small, and holds nothing of
-// what was said.
+// event returns an event to be stored.
 func (d *driver) event(kind string, turn agentbus.TurnID, data any) agentbus.Event {
 	raw, _ := json.Marshal(data) // strings and numbers: it cannot fail
 	return agentbus.Event{At: time.Now(), Type: kind, Execution: d.execution.ID, Run: d.execution.Run, Turn: turn, Data: raw}
@@ -219,7 +238,7 @@ func (d *driver) events(more ...agentbus.Event) []agentbus.Event {
 }
 
 func (d *driver) result(h agentbus.Halt) *Result {
-	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Reply: d.reply(), Halt: h, Spent: d.spent, asked: d.asked}
+	return &Result{Run: d.execution.Run, Execution: d.execution.ID, Turns: slices.Clip(d.turns), Reply: d.reply(), Children: d.children, Halt: h, Spent: d.spent, asked: d.asked}
 }
 
 // reply is what the conversation answers, from the turns so far.
@@ -244,13 +263,27 @@ func (d *driver) reply() string {
 // halt stores why the run stopped, and says so.
 func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	h.Turns = len(d.turns)
-	h.Failed = d.conversation.OnHalt == OnHaltFail && !h.Kind.Final() && h.Kind != agentbus.HaltAbort && h.Kind != agentbus.HaltWaiting
-	var told []agentbus.Event
+	stopped := h.Error != nil && h.Error.Code == agentbus.CodeRunStopped
+	if stopped && h.Kind == agentbus.HaltParticipantError { // it cut their calls, and is no error of theirs
+		h = *stop(h.Error)
+		h.Turns = len(d.turns)
+	}
+	switch h.Kind {
+	case agentbus.HaltAbort:
+		h.Failed = stopped // nobody may go on with it
+	case agentbus.HaltBudget, agentbus.HaltParticipantError:
+		h.Failed = d.conversation.OnHalt == OnHaltFail || h.Error != nil && rejected(h.Error)
+	case agentbus.HaltWaiting, agentbus.HaltWaitingAuth, agentbus.HaltMaxTurns, agentbus.HaltDone, agentbus.HaltPredicate, agentbus.HaltDeadline:
+	}
+	if d.nodes == nil { // it halts before its journal was read
+		d.named()
+	}
+	told := slices.Clip(d.unwritten)
 	for _, now := range d.asking {
-		told = append(told, d.told(agentbus.EventInterruptRequested, now))
+		told = append(told, d.told(now)...)
 	}
 	faults.At(faults.HaltBefore)
-	err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, append(append(slices.Clip(d.unwritten), told...), d.event(agentbus.EventHalted, "", h))...)
+	err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, append(told, d.ends(&h)...)...)
 	if len(d.asking) > 0 && agentbus.CodeOf(err) == agentbus.CodeOverloaded {
 		return d.tooMany(ctx, &h, err)
 	}
@@ -259,12 +292,12 @@ func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	}
 	faults.At(faults.HaltAfter)
 	for _, now := range d.asking {
-		d.emit(Event{Type: agentbus.EventInterruptRequested, Turn: &now.turn, Branch: now.hold > 0})
+		d.emit(Event{Type: EventInterruptRequested, Turn: &now.turn, Branch: now.hold > 0})
 	}
 	if h.Wait != nil {
 		h.Wait = &agentbus.Wait{Interrupts: h.Wait.Interrupts}
 	}
-	d.emit(Event{Type: agentbus.EventHalted, Result: d.result(h)})
+	d.emit(Event{Type: EventHalted, Result: d.result(h)})
 	return nil
 }
 

@@ -3,6 +3,7 @@ package conversation_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
@@ -69,7 +70,7 @@ func ExampleReplay() {
 	replayed, err = conversation.Replay(ctx, c, record)
 	fmt.Println(replayed.Divergence.Turn, err)
 	// Output:
-	// 4 turns, 6 events, 2 calls <nil> <nil>
+	// 4 turns, 36 events, 2 calls <nil> <nil>
 	// 2 <nil>
 }
 
@@ -124,6 +125,46 @@ func ExampleSubmit() {
 	// Output:
 	// run_1 0 <nil>
 	// max_turns (4) 2 <nil>
+}
+
+// A participant asks something: the run waits, in its store, and goes on in the
+// same turn once somebody has decided.
+func ExampleRun_interrupt() {
+	ctx := context.Background()
+	store, err := sqlite.Open(ctx, sqlite.Config{Path: ":memory:"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close() //nolint:errcheck // nothing of it is kept
+	deployer := agentbus.Answer(func(_ context.Context, c *agentbus.Call) (agentbus.Chunk, error) {
+		if c.Resolution == nil {
+			return agentbus.Chunk{}, &agentbus.Error{
+				Code: agentbus.CodeInputRequired, Message: "it needs a region", Ask: &agentbus.Ask{Kind: agentbus.AskClarification, Title: "which region?"},
+			}
+		}
+		return agentbus.Chunk{Text: "deployed to " + c.Resolution.Text}, nil
+	})
+	c := conversation.Conversation{
+		Name: "release", MaxTurns: 2, Participants: []conversation.Participant{{Name: "ann", Backend: speaker("go ahead")}, {Name: "deployer", Backend: deployer}},
+	}
+	o := conversation.Options{Run: "run_1", Seed: "ship it", Journal: store, Runs: store}
+	result, err := conversation.Run(ctx, c, o)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(result.Halt)
+	_, err = store.Resolve(ctx, result.Halt.Wait.Interrupts[0], agentbus.Resolution{Decision: agentbus.DecisionGranted, Text: "Oslo", By: "zoë", At: time.Now()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	result, err = conversation.Run(ctx, c, o)
+	fmt.Println(result.Turns[1].Reply.Text, result.Halt, err)
+	// Output:
+	// waiting[deployer]: which region?
+	// deployed to Oslo max_turns (2) <nil>
 }
 
 // A participant has a name of its own, of which its agent, its slug and its label

@@ -110,7 +110,7 @@ func (f *fan) due() (due []*branch) {
 	return due
 }
 
-// A Joined is the data of an [agentbus.EventJoined], as JSON.
+// A Joined is the data of an [EventJoined], as JSON.
 type Joined struct {
 	Join      Join              `json:"join"`
 	Done      int               `json:"done"`
@@ -142,6 +142,35 @@ func (j Joined) String() string {
 		s += fmt.Sprintf(", %d cancelled", j.Cancelled)
 	}
 	return s
+}
+
+// children tells what became of the branches, in the order of the step (C18).
+func (f *fan) children() []agentbus.Child {
+	all := make([]agentbus.Child, len(f.branches))
+	for i, b := range f.branches {
+		all[i] = b.child(f.step.Together[i])
+	}
+	return all
+}
+
+// child tells what became of a branch. One that waits tells what it waits for as its
+// issuer wrote it, also when it was asked by an earlier driver.
+func (b *branch) child(name agentbus.Speaker) agentbus.Child {
+	c := agentbus.Child{Child: name, Outcome: agentbus.ChildCancelled}
+	switch {
+	case b.turn.State == agentbus.TurnDone:
+		c.Outcome, c.Text = agentbus.ChildOK, b.turn.Reply.Text
+	case b.asked != nil:
+		e := agentbus.AsError(b.asked)
+		c.Outcome, c.Code, c.Policy = agentbus.ChildPolicy, e.Code, e.Ask.Policy
+	case b.decided.waits && !b.stands:
+		c.Outcome, c.Code, c.Policy = agentbus.ChildPolicy, b.decided.code, b.decided.policy
+	case b.turn.State == agentbus.TurnFailed && b.turn.Error.Policy != nil:
+		c.Outcome, c.Code, c.Policy = agentbus.ChildPolicy, b.turn.Error.Code, b.turn.Error.Policy
+	case b.turn.State == agentbus.TurnFailed:
+		c.Outcome, c.Code = agentbus.ChildError, b.turn.Error.Code
+	}
+	return c
 }
 
 // failed returns the first branch that failed, in the order of the step.

@@ -2,6 +2,7 @@ package conversation_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
@@ -128,14 +129,24 @@ func TestFanOutEvents(t *testing.T) {
 		for _, e := range j.events {
 			stored = append(stored, fmt.Sprintf("%s %s %d", strings.TrimPrefix(e.Type, "agentbus."), e.Turn, e.Hold))
 		}
-		want = []string{
-			"conversation.started  0", "turn.done r.t2.c 3", "turn.done r.t1.b 2", "turn.cancelled r.t0.a 1", "fanout.joined  0",
-			"turn.done r.t3.synth 0", "conversation.halted  0",
+		answer := func(turn string, hold int) (lines []string) {
+			for _, kind := range []string{"agent.invocation.completed", "provider.usage", "conversation.exchanged", "channel.written", "node.completed"} {
+				lines = append(lines, fmt.Sprintf("%s %s %d", kind, turn, hold))
+			}
+			return lines
 		}
+		want = slices.Concat([]string{
+			"run.started  0", "conversation.opened  0", "node.started r.t0.a 0", "agent.invocation.started r.t0.a 0",
+			"node.started r.t1.b 0", "agent.invocation.started r.t1.b 0", "node.started r.t2.c 0", "agent.invocation.started r.t2.c 0",
+		}, answer("r.t2.c", 3), answer("r.t1.b", 2), []string{
+			"agent.invocation.completed r.t0.a 1", "node.cancelled r.t0.a 1", "fanout.joined  0",
+			"node.started r.t3.synth 0", "agent.invocation.started r.t3.synth 0", "output.chunk r.t3.synth 0",
+		}, answer("r.t3.synth", 0), []string{"conversation.closed  0", "run.completed  0"})
 		if diff := cmp.Diff(want, stored); diff != "" {
 			t.Errorf("stored (-want +got)\n%s", diff)
 		}
-		if got := string(j.events[4].Data); got != `{"join":"quorum:2","done":2,"cancelled":1,"turns":["r.t0.a","r.t1.b","r.t2.c"]}` {
+		joined := slices.IndexFunc(j.events, func(e agentbus.Event) bool { return e.Type == agentbus.EventJoined })
+		if got := string(j.events[joined].Data); got != `{"join":"quorum:2","done":2,"cancelled":1,"turns":["r.t0.a","r.t1.b","r.t2.c"]}` {
 			t.Errorf("joined: %s", got)
 		}
 	})
@@ -196,7 +207,7 @@ func TestAbortOfFiftyBranches(t *testing.T) {
 // R5: who stops reading, wherever, leaves no branch behind.
 func TestReaderOfAFanOutStops(t *testing.T) {
 	t.Parallel()
-	for _, at := range []string{conversation.EventTurnStarted, conversation.EventDelta, agentbus.EventTurnDone, agentbus.EventTurnCancelled, agentbus.EventJoined} {
+	for _, at := range []string{conversation.EventTurnStarted, conversation.EventDelta, conversation.EventTurnDone, conversation.EventTurnCancelled, conversation.EventJoined} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -442,4 +453,56 @@ func TestFiftyNestedBranches(t *testing.T) {
 	if len(inside) != 51 || inside["r.t7.p7"] != 2 || inside[""] != 1 {
 		t.Errorf("%v", inside)
 	}
+}
+
+// C18: a sibling that fails, or waits, cancels no other; what became of each is told
+// in the order of the step, whoever was faster, also by the driver that goes on.
+func TestC18Children(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var a agents
+		part := json.RawMessage(`{"kind":"forbidden","message":"no"}`)
+		refusal := &agentbus.Error{Code: agentbus.CodeForbidden, Message: "no", Policy: part}
+		m := newRecorder()
+		b := conversation.Backend(conversation.BackendConfig{
+			Conversation: fans(conversation.JoinBestEffort, "slow", a.after(second, "S", nil), "pays", a.asking("P"), "breaks", a.after(0, "", reset), "refuses", a.after(0, "", refusal)),
+			Journal:      m, Runs: m, Payer: func(context.Context) agentbus.Payer { return "zoë" },
+		})
+		call := &agentbus.Call{Lineage: agentbus.Lineage{Run: "r", Turn: "r.t0.desk", Depth: 1}}
+		want := []agentbus.Child{
+			{Child: "slow", Outcome: agentbus.ChildOK, Text: "S"},
+			{Child: "pays", Outcome: agentbus.ChildPolicy, Code: agentbus.CodePaymentRequired, Policy: payment.Policy},
+			{Child: "breaks", Outcome: agentbus.ChildError, Code: agentbus.CodeAgentUnavailable},
+			{Child: "refuses", Outcome: agentbus.ChildPolicy, Code: agentbus.CodeForbidden, Policy: part},
+		}
+		for range 2 { // the second asks nobody: nothing was decided
+			_, err := agentbus.Collect(b.Call(t.Context(), call))
+			if diff := cmp.Diff(want, agentbus.AsError(err).Children); diff != "" {
+				t.Fatalf("%v (-want +got):\n%s", err, diff)
+			}
+		}
+		m.Resolve(m.Waiting()[0].ID, granted())
+		a.calls = nil
+		var got []agentbus.Child
+		for chunk, err := range b.Call(t.Context(), call) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if chunk.Children != nil {
+				got = chunk.Children
+			}
+		}
+		want[1] = agentbus.Child{Child: "pays", Outcome: agentbus.ChildOK, Text: got[1].Text}
+		if diff := cmp.Diff(want, got); diff != "" || !strings.HasPrefix(got[1].Text, "P granted") || len(a.calls) != 1 {
+			t.Errorf("%d calls (-want +got):\n%s", len(a.calls), diff)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // those that a join did without
+		var a agents
+		r, err := ran(t.Context(), fans(conversation.JoinAny, "slow", a.after(second, "S", nil), "fast", a.says("F")), conversation.Options{Run: "r", Seed: "s"})
+		want := []agentbus.Child{{Child: "slow", Outcome: agentbus.ChildCancelled}, {Child: "fast", Outcome: agentbus.ChildOK, Text: "F"}}
+		if diff := cmp.Diff(want, r.Children); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	})
 }

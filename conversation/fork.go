@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -14,6 +15,10 @@ type Source struct {
 	Execution agentbus.ExecutionID
 	// Turns is how many are copied; the next one is the first to be asked.
 	Turns int
+	// Origin is the run that Execution was forked from itself, at the beginning of
+	// the line: all of them are the same conversation on the event wire (E45). ""
+	// is Execution.
+	Origin agentbus.ExecutionID
 	// Journal has them. It is read once, and only while there is one to copy.
 	Journal Journal
 }
@@ -35,7 +40,7 @@ func Fork(c Conversation, s Source) Conversation {
 		p.Backend = copies{Backend: p.Backend, speaker: p.Name, tape: t}
 		participants[i] = p
 	}
-	c.Participants = participants
+	c.Participants, c.origin = participants, cmp.Or(s.Origin, s.Execution)
 	return c
 }
 
@@ -91,12 +96,8 @@ func (f copies) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 			yield(agentbus.Chunk{}, err)
 			return
 		}
-		for i := range r.ToolCalls {
-			if !yield(agentbus.Chunk{ToolCall: &r.ToolCalls[i]}, nil) {
-				return
-			}
-		}
-		yield(agentbus.Chunk{Text: r.Text, Reasoning: r.Reasoning, Model: r.Model, Finish: r.Finish, Replayed: true}, nil)
+		r.Usage, r.Replayed = agentbus.Usage{}, true
+		said(r)(yield)
 	}
 }
 

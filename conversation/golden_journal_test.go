@@ -71,8 +71,8 @@ func TestGoldenEmptyPrior(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := map[string]string{
-		agentbus.EventResumed: "conversation_resumed", conversation.EventTurnStarted: "turn_start", conversation.EventDelta: "turn_text_delta",
-		agentbus.EventTurnDone: "turn_end", agentbus.EventHalted: "conversation_end",
+		conversation.EventResumed: "conversation_resumed", conversation.EventTurnStarted: "turn_start", conversation.EventDelta: "turn_text_delta",
+		conversation.EventTurnDone: "turn_end", conversation.EventHalted: "conversation_end",
 	}
 	o.Journal = m
 	var got []string

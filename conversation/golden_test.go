@@ -173,7 +173,7 @@ var goldens = map[string]golden{
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		lines, _, err := trace(ctx, talk(2, "a", a.says("x"), "b", a.says("b")), conversation.Options{Run: "run", Seed: "SEED"}, func(e conversation.Event) {
-			if e.Type == agentbus.EventTurnDone {
+			if e.Type == conversation.EventTurnDone {
 				cancel()
 			}
 		})
@@ -240,8 +240,8 @@ func TestGoldenConversations(t *testing.T) {
 			}
 			for i := range a.calls {
 				a.calls[i].Seen = 0
-				delete(a.calls[i].Headers, agentbus.HeaderRootContext) // which the reference does not know
-				delete(a.calls[i].Headers, agentbus.HeaderParentContext)
+				delete(a.calls[i].Headers, agentbus.RootContextIDHeader) // which the reference does not know
+				delete(a.calls[i].Headers, agentbus.ParentContextIDHeader)
 			}
 			if diff := cmp.Diff(c.Calls, a.calls); diff != "" {
 				t.Errorf("calls (-want +got)\n%s", diff)
@@ -271,7 +271,7 @@ func TestGoldenJournal(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, _, err := trace(ctx, c, o, func(e conversation.Event) {
-		if e.Type == agentbus.EventTurnDone && e.Turn.Index == 1 {
+		if e.Type == conversation.EventTurnDone && e.Turn.Index == 1 {
 			cancel()
 		}
 	}); err != nil {

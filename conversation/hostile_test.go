@@ -33,7 +33,7 @@ func TestAuthWhen(t *testing.T) {
 		sent = append(sent, call.Headers[agentbus.HeaderForwardedAuthorization] != "")
 	}
 	for _, e := range m.record("r").Events {
-		if e.Type == agentbus.EventTurnDone {
+		if e.Type == agentbus.EventNodeCompleted {
 			owned = append(owned, strings.Contains(string(e.Data), `"auth":"agent-owned"`))
 		}
 	}

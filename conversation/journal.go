@@ -50,6 +50,10 @@ type Runs interface {
 	// of h.Wait.Interrupts has been resolved meanwhile, the execution stays running,
 	// for whoever claims it next.
 	Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error
+	// AppendEvents stores events between a turn's intent and its result: what it
+	// says meanwhile. It returns how many there are then, or fails with
+	// CodeLeaseLost.
+	AppendEvents(ctx context.Context, l agentbus.Lease, events ...agentbus.Event) (agentbus.Position, error)
 	// Interrupt returns an interrupt, and whether there is one of that id.
 	Interrupt(ctx context.Context, id agentbus.InterruptID) (i agentbus.Interrupt, found bool, err error)
 }

@@ -112,9 +112,9 @@ func trace(ctx context.Context, c conversation.Conversation, o conversation.Opti
 		}
 		id = e.Execution
 		switch e.Type {
-		case agentbus.EventStarted:
+		case conversation.EventStarted:
 			lines = append(lines, "start")
-		case agentbus.EventResumed:
+		case conversation.EventResumed:
 			lines = append(lines, fmt.Sprintf("resumed %d", len(e.Turns)))
 		case conversation.EventTurnStarted:
 			lines = append(lines, fmt.Sprintf("turn %s", e.Turn.ID))
@@ -122,14 +122,14 @@ func trace(ctx context.Context, c conversation.Conversation, o conversation.Opti
 			lines = append(lines, "delta "+e.Chunk.Text)
 		case conversation.EventRetry:
 			lines = append(lines, fmt.Sprintf("retry %d", e.Turn.Attempts))
-		case agentbus.EventTurnDone:
+		case conversation.EventTurnDone:
 			text, _ := json.Marshal(e.Turn.Reply.Text)
 			lines = append(lines, fmt.Sprintf("end %s %s attempts=%d", e.Turn.ID, text, e.Turn.Attempts))
-		case agentbus.EventTurnCancelled:
+		case conversation.EventTurnCancelled:
 			lines = append(lines, fmt.Sprintf("cancelled %s", e.Turn.ID))
-		case agentbus.EventJoined:
+		case conversation.EventJoined:
 			lines = append(lines, fmt.Sprintf("joined %d", len(e.Turns)))
-		case agentbus.EventHalted:
+		case conversation.EventHalted:
 			result = e.Result
 			lines = append(lines, fmt.Sprintf("halt %s %d", e.Result.Halt.Kind, len(e.Result.Turns)))
 		}

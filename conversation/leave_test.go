@@ -13,7 +13,7 @@ import (
 // nothing: whoever claims the run goes on with it at once.
 func TestLeaveIsNoHalt(t *testing.T) {
 	t.Parallel()
-	for name, leaveAt := range map[string]string{"after a turn": agentbus.EventTurnDone, "in a turn": conversation.EventTurnStarted, "at the start": agentbus.EventStarted} {
+	for name, leaveAt := range map[string]string{"after a turn": conversation.EventTurnDone, "in a turn": conversation.EventTurnStarted, "at the start": conversation.EventStarted} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var a agents

@@ -45,6 +45,7 @@ func (d *driver) adopt(stored []agentbus.Turn) error {
 			}
 			d.say(step.Say, step.Together...)
 			d.heard(f.turns())
+			d.children = f.children()
 			stored = stored[len(step.Together):]
 			continue
 		}

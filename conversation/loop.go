@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,9 @@ import (
 // loop takes turns until it returns why the run halts. Without a halt it
 // returns why the driver cannot go on, or may not: the journal stays as it is.
 func (d *driver) loop(ctx context.Context, cancel context.CancelCauseFunc) (*agentbus.Halt, error) {
+	if halt, err := stopped(ctx); halt != nil || err != nil {
+		return halt, err
+	}
 	next, halt, err := d.first(ctx)
 	for halt == nil && err == nil {
 		if d.gone {
@@ -22,12 +26,13 @@ func (d *driver) loop(ctx context.Context, cancel context.CancelCauseFunc) (*age
 		}
 		if halt, err = stopped(ctx); halt != nil || err != nil {
 			d.account.release(next.held)
+			d.left = next.pending()
 			break
 		}
 		next, halt, err = d.perform(ctx, next)
 	}
 	if errors.Is(err, errPlan) {
-		return &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "the plan failed"}, err
+		return &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: planFailed}, err
 	}
 	if err != nil && ctx.Err() != nil && agentbus.CodeOf(err) != agentbus.CodeLeaseLost {
 		if halt, left := stopped(ctx); halt != nil || errors.Is(left, ErrLeave) { // the journal was left by our own leaving
@@ -49,9 +54,15 @@ func stopped(ctx context.Context) (*agentbus.Halt, error) {
 	case agentbus.CodeOf(cause) == agentbus.CodeLeaseLost, errors.Is(cause, ErrLeave):
 		return nil, cause
 	case agentbus.CodeOf(cause) == agentbus.CodeRunStopped:
-		return &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "stopped by its operator", Error: agentbus.AsError(cause)}, nil
+		return stop(agentbus.AsError(cause)), nil
 	}
 	return &agentbus.Halt{Kind: agentbus.HaltAbort}, nil
+}
+
+// stop returns the halt of a run that somebody stopped for good, which its error
+// tells why.
+func stop(why *agentbus.Error) *agentbus.Halt {
+	return &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: strings.TrimPrefix(why.Message, "this run was "), Error: why}
 }
 
 // first begins the first turn of this driver. A turn that the journal has done
@@ -72,8 +83,7 @@ func (d *driver) first(ctx context.Context) (*intent, *agentbus.Halt, error) {
 			d.waitsFor(h, &stored)
 			return nil, h, nil
 		}
-		d.tellDecisions(next)
-		stored, err := d.beginTurns(ctx, next.turn)
+		stored, err := d.beginTurns(ctx, d.opens(next), next.turn)
 		if err != nil {
 			d.account.release(next.held)
 			return nil, nil, err
@@ -89,13 +99,28 @@ func (d *driver) first(ctx context.Context) (*intent, *agentbus.Halt, error) {
 	}
 }
 
+// pending returns the turns that were begun and have no result.
+func (now *intent) pending() []*intent {
+	if now.fan == nil {
+		return []*intent{now}
+	}
+	var all []*intent
+	for _, b := range now.fan.due() {
+		if b.begun > 0 {
+			b.hold = 0
+			all = append(all, b.intent)
+		}
+	}
+	return all
+}
+
 // beginTurns records intents together, with the events that are to be written: a
 // driver that wrote anything has told that it drives, so that a replay finds it
 // (R23). It is not given up halfway when ctx ends: it would not be known whether
 // those events are written.
-func (d *driver) beginTurns(ctx context.Context, turns ...agentbus.Turn) ([]agentbus.Turn, error) {
+func (d *driver) beginTurns(ctx context.Context, opens []agentbus.Event, turns ...agentbus.Turn) ([]agentbus.Turn, error) {
 	faults.At(faults.BeginBefore)
-	stored, err := d.options.Journal.Begin(context.WithoutCancel(ctx), turns, d.unwritten...)
+	stored, err := d.options.Journal.Begin(context.WithoutCancel(ctx), turns, append(slices.Clip(d.unwritten), opens...)...)
 	if err != nil {
 		return nil, fmt.Errorf("begin turn %s: %w", turns[0].ID, err)
 	}
@@ -118,6 +143,8 @@ func (d *driver) finishTurn(ctx context.Context, t, next *agentbus.Turn, events 
 }
 
 var errPlan = errors.New("plan")
+
+const planFailed = "the plan failed" // why such a run is aborted
 
 // decide returns the next turn, with its budget reserved, or why there is none.
 func (d *driver) decide() (*intent, *agentbus.Halt, error) {
@@ -234,65 +261,41 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 	if asks(failure) {
 		return nil, d.wait(now, failure), nil
 	}
+	if agentbus.CodeOf(failure) == agentbus.CodeRunStopped { // in its middle
+		d.left = now.pending()
+		return nil, stop(agentbus.AsError(failure)), nil
+	}
 	if failure != nil {
 		return d.fail(ctx, now, failure)
 	}
 	t.State = agentbus.TurnDone
 	d.heard([]agentbus.Turn{*t})
 	next, halt, err := d.decide()
+	if next != nil && next.relayed {
+		now.heir = next
+	}
+	events := d.told(now)
 	var begun *agentbus.Turn
 	if next != nil && next.fan == nil {
-		begun = &next.turn
+		begun, events = &next.turn, append(events, d.opens(next)...)
 	}
-	if failed := d.finishTurn(ctx, t, begun, d.told(agentbus.EventTurnDone, now)); failed != nil {
+	if failed := d.finishTurn(ctx, t, begun, events...); failed != nil {
 		if next != nil {
 			d.account.release(next.held)
 		}
 		return nil, nil, failed
 	}
-	d.emit(Event{Type: agentbus.EventTurnDone, Turn: t})
+	d.emit(Event{Type: EventTurnDone, Turn: t})
 	return next, halt, err
 }
 
 // fail finishes a turn that was not answered.
 func (d *driver) fail(ctx context.Context, now *intent, failure error) (*intent, *agentbus.Halt, error) {
 	t := &now.turn
-	t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(failure), agentbus.Reply{}
-	if err := d.finishTurn(ctx, t, nil, d.told(agentbus.EventTurnFailed, now)); err != nil {
+	t.State, t.Error, t.Reply = agentbus.TurnFailed, d.recordable(failure), agentbus.Reply{}
+	if err := d.finishTurn(ctx, t, nil, d.told(now)...); err != nil {
 		return nil, nil, err
 	}
-	d.emit(Event{Type: agentbus.EventTurnFailed, Turn: t})
+	d.emit(Event{Type: EventTurnFailed, Turn: t})
 	return nil, &agentbus.Halt{Kind: agentbus.HaltParticipantError, Participant: string(t.Speaker), Error: t.Error}, nil
-}
-
-// spoken is the data of a turn's event.
-func (d *driver) spoken(now *intent) any {
-	type data struct {
-		Index    int              `json:"index"`
-		Speaker  agentbus.Speaker `json:"speaker"`
-		Agent    string           `json:"agent"`
-		Auth     AuthMode         `json:"auth,omitempty"` // when it is not the origin's
-		Depth    int              `json:"depth"`
-		Attempts int              `json:"attempts"`
-		Cost     agentbus.Micros  `json:"cost_micros"`
-		Usage    *agentbus.Usage  `json:"usage,omitempty"`
-		Answer   string           `json:"answer,omitempty"` // its digest, see answered
-		Replayed bool             `json:"replayed,omitempty"`
-		Code     agentbus.Code    `json:"code,omitempty"`
-		Message  string           `json:"message,omitempty"`
-		*asking
-	}
-	t := &now.turn
-	out := data{
-		Index: t.Index, Speaker: t.Speaker, Agent: t.Agent, Depth: now.lineage.Depth, Attempts: t.Attempts, Cost: t.Cost, Replayed: t.Reply.Replayed,
-	}
-	if now.owned {
-		out.Auth = AuthAgentOwned
-	}
-	if t.Error != nil {
-		out.Code, out.Message, out.asking = t.Error.Code, t.Error.Message, askingOf(t)
-	} else {
-		out.Usage, out.Answer = &t.Reply.Usage, answered(t).String()
-	}
-	return out
 }

@@ -191,6 +191,11 @@ func (m *memory) finish(r *memoryRun, done agentbus.Turn) error {
 	return nil
 }
 
+// AppendEvents does nothing: events last no longer than the run; see Runs.
+func (m *memory) AppendEvents(context.Context, agentbus.Lease, ...agentbus.Event) (agentbus.Position, error) {
+	return 0, nil
+}
+
 // Interrupt returns an interrupt; see Runs.
 func (m *memory) Interrupt(_ context.Context, id agentbus.InterruptID) (agentbus.Interrupt, bool, error) {
 	m.mu.Lock()

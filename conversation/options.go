@@ -69,6 +69,24 @@ type Options struct {
 	// none. A nested run is always charged to those of the run around it.
 	Budget *Budget
 
+	// Reasoning is how much of what a model thought is told: ReasoningSummary,
+	// ReasoningFull or ReasoningOff; "" is a summary (E25).
+	Reasoning string
+	// Threshold is the confidence below which a decision waits to be ratified; nil
+	// is agentbus.DefaultThreshold (E30). NoEscalation lets each stand, and tells
+	// so (E33).
+	Threshold    *float64
+	NoEscalation bool
+	// Redact takes what is secret out of what agents say, before it is stored or
+	// said to anybody else; nil takes out nothing (E28).
+	Redact Redactor
+
+	// Started is how the run was asked for, as its first event tells; WorkflowID and
+	// Inputs are set by the driver (E5).
+	Started agentbus.RunStarted
+
+	// retold is what a drive that is replayed told first.
+	retold *retold
 	// refused tells, of a drive that is replayed, why a turn called nobody whom it
 	// mentioned before the turn of an index; nil otherwise.
 	refused func(id agentbus.TurnID, next int) error
@@ -85,6 +103,7 @@ type enclosing struct {
 	account *account
 	options *Options
 	root    agentbus.ExecutionID // around all
+	within  agentbus.ExecutionID // that the turn is of
 	path    []agentbus.Speaker   // from there to who speaks in turn
 	until   time.Time            // see driver
 }
@@ -128,7 +147,14 @@ func (o *Options) resolve(e *enclosing) (Options, error) {
 	}
 	if e.serves(&r.Lineage) {
 		r.Payer, r.MaxDepth = cmp.Or(r.Payer, e.options.Payer), cmp.Or(r.MaxDepth, e.options.MaxDepth)
-		r.AskTimeout = cmp.Or(r.AskTimeout, e.options.AskTimeout)
+		r.AskTimeout, r.Reasoning = cmp.Or(r.AskTimeout, e.options.AskTimeout), cmp.Or(r.Reasoning, e.options.Reasoning)
+		if r.Redact == nil {
+			r.Redact = e.options.Redact
+		}
+		if r.Threshold == nil {
+			r.Threshold = e.options.Threshold
+		}
+		r.NoEscalation = r.NoEscalation || e.options.NoEscalation
 		if r.Journal == nil {
 			r.Journal, r.Runs, r.Owner, r.TTL = e.options.Journal, e.options.Runs, e.options.Owner, e.options.TTL
 		}

@@ -43,6 +43,10 @@ func (r *recorder) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, 
 	return r.keep(r.Memory.Halt(ctx, l, h), events)
 }
 
+func (r *recorder) AppendEvents(_ context.Context, _ agentbus.Lease, events ...agentbus.Event) (agentbus.Position, error) {
+	return 0, r.keep(nil, events)
+}
+
 func (r *recorder) keep(err error, events []agentbus.Event) error {
 	if err != nil {
 		return err
@@ -57,6 +61,10 @@ func (r *recorder) keep(err error, events []agentbus.Event) error {
 		slices.SortStableFunc(r.held[id][:len(r.held[id])-1], func(a, b agentbus.Event) int { return a.Hold - b.Hold })
 		for _, e := range r.held[id] {
 			e.Position, e.Hold = agentbus.Position(len(r.events[id])), 0
+			e.ID = agentbus.EventIDOf(id, e.Position)
+			if e.CauseBack > 0 {
+				e.Cause, e.CauseBack = agentbus.EventIDOf(id, e.Position-agentbus.Position(e.CauseBack)), 0
+			}
 			r.events[id] = append(r.events[id], e)
 		}
 		r.held[id] = nil
@@ -193,6 +201,9 @@ func nestedIn(c conversation.Conversation) map[agentbus.Digest]conversation.Conv
 func mustReplay(c conversation.Conversation, rec conversation.Record) {
 	if rec.Execution.ID == "" || len(rec.Events) == 0 && len(rec.Turns) == 0 {
 		return
+	}
+	if err := errors.Join(wireFault(rec.Events), ended(rec)); err != nil {
+		panic(fmt.Sprintf("%v\n%s", err, asText(nil, rec.Events)))
 	}
 	err := replays(c, rec)
 	if agentbus.CodeOf(err) == agentbus.CodeRunConflict { // resumed with another definition: a replay says so

@@ -11,11 +11,8 @@ import (
 
 // outcome is what the event of a turn tells of its calls.
 type outcome struct {
-	Attempts int             `json:"attempts"`
-	Cost     agentbus.Micros `json:"cost_micros"`
-	Code     agentbus.Code   `json:"code"`
-	Message  string          `json:"message"`
-	asking                   // of a turn that waited
+	Bus   facts               `json:"agentbus"`
+	Error agentbus.EventError `json:"error"` // of a failed turn
 }
 
 // maxVoids bounds what a record can make of one turn.
@@ -158,9 +155,13 @@ func (h *rehearsal) stuck(id agentbus.TurnID) {
 }
 
 // told returns what an event tells of a turn's calls.
-func (h *rehearsal) told(at int) (o outcome) {
+func (h *rehearsal) told(at int) facts {
+	var o outcome
 	_ = json.Unmarshal(h.record.Events[at].Data, &o) // data that cannot be read is not what the driver will write
-	return o
+	if o.Bus.Code == "" {
+		o.Bus.Code, o.Bus.Message = agentbus.Code(o.Error.Code), o.Error.Message
+	}
+	return o.Bus
 }
 
 // said is what a backend said that had this result: as many void attempts as
@@ -169,7 +170,7 @@ func (h *rehearsal) said(id agentbus.TurnID) (chunks []agentbus.Chunk, state age
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at, t, intent := h.due[id], h.turns[h.ids[id]], h.begun[id]
-	o := outcome{Attempts: t.Attempts, Cost: t.Cost}
+	o := facts{Attempts: t.Attempts, Cost: t.Cost}
 	if at != loose {
 		o = h.told(at)
 	}
@@ -202,7 +203,7 @@ func (h *rehearsal) said(id agentbus.TurnID) (chunks []agentbus.Chunk, state age
 
 // failure is why a turn failed: as its turn has it, else as the halt has it that
 // it led to, in this drive or a later one, else as its event tells.
-func (h *rehearsal) failure(at int, t *agentbus.Turn, o *outcome) error {
+func (h *rehearsal) failure(at int, t *agentbus.Turn, o *facts) error {
 	if t.Error != nil && (at == loose || h.last[t.ID] == at && !h.isLoose(t)) {
 		return t.Error
 	}
@@ -211,17 +212,12 @@ func (h *rehearsal) failure(at int, t *agentbus.Turn, o *outcome) error {
 		if isResult(e) && e.Turn == t.ID {
 			break // it was another failure then
 		}
-		var halt agentbus.Halt
-		if e.Type == agentbus.EventHalted && json.Unmarshal(e.Data, &halt) == nil && halt.Error != nil &&
+		if halt := haltOf(e); halt != nil && halt.Error != nil &&
 			halt.Error.Code == o.Code && halt.Error.Message == o.Message {
 			return halt.Error
 		}
 	}
-	e := &agentbus.Error{Code: o.Code, Message: o.Message}
-	if len(o.Interrupts) > 0 {
-		e.Ask = &agentbus.Ask{Kind: o.Kind, Title: o.Title, Interrupts: o.Interrupts}
-	}
-	return e
+	return &agentbus.Error{Code: o.Code, Message: o.Message, Ask: o.Ask}
 }
 
 // budget returns the budgets of a drive. What could be spent is no part of a

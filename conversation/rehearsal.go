@@ -1,9 +1,10 @@
 package conversation
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,11 +69,15 @@ const loose = -1
 
 // states are what the events of results tell of their turns.
 var states = map[string]agentbus.TurnState{
-	agentbus.EventTurnDone: agentbus.TurnDone, agentbus.EventTurnFailed: agentbus.TurnFailed, agentbus.EventTurnCancelled: agentbus.TurnCancelled,
-	agentbus.EventInterruptRequested: agentbus.TurnWaiting,
+	agentbus.EventNodeCompleted: agentbus.TurnDone, agentbus.EventNodeFailed: agentbus.TurnFailed, agentbus.EventNodeCancelled: agentbus.TurnCancelled,
+	agentbus.EventNodeSuspended: agentbus.TurnWaiting,
 }
 
-func isResult(e *agentbus.Event) bool { return states[e.Type] != "" }
+// isResult reports whether e ends a turn. A node is cancelled also when the run
+// halts in the middle of a turn, which then stays pending.
+func isResult(e *agentbus.Event) bool {
+	return states[e.Type] != "" && (e.Type != agentbus.EventNodeCancelled || bytes.Contains(e.Data, []byte(`"agentbus":`)))
+}
 
 // enter begins a drive.
 func (h *rehearsal) enter(end int, cancel context.CancelCauseFunc) {
@@ -89,12 +94,7 @@ func (h *rehearsal) enter(end int, cancel context.CancelCauseFunc) {
 	}
 	h.results = len(h.due)
 	if end > h.next {
-		if e := &h.record.Events[end-1]; e.Type == agentbus.EventHalted {
-			h.halt = new(agentbus.Halt)
-			if json.Unmarshal(e.Data, h.halt) != nil {
-				h.halt = &agentbus.Halt{} // no halt is like it: the events will differ
-			}
-		}
+		h.halt = haltOf(&h.record.Events[end-1])
 	}
 }
 
@@ -122,6 +122,8 @@ func (h *rehearsal) outside() (error, bool) {
 	switch {
 	case h.halt == nil:
 		return errCut, true
+	case h.given() != nil, h.halt.Reason == planFailed:
+		return nil, false
 	case h.halt.Kind == agentbus.HaltAbort && h.halt.Error != nil: // somebody stopped the run
 		return h.halt.Error, true
 	case h.halt.Kind == agentbus.HaltAbort:
@@ -130,6 +132,22 @@ func (h *rehearsal) outside() (error, bool) {
 		return errDeadline, true
 	}
 	return nil, false
+}
+
+// given returns the halt that the driver was given, rather than came to; see
+// Options. It has a reason, which those that end a driver from outside have not.
+func (h *rehearsal) given() *agentbus.Halt {
+	if h.halt == nil {
+		return nil
+	}
+	halt := *h.halt
+	switch {
+	case halt.Kind == agentbus.HaltWaitingAuth, halt.Kind == agentbus.HaltDeadline && halt.Reason != "":
+		return &halt
+	case halt.Kind == agentbus.HaltAbort && halt.Reason != "" && halt.Reason != planFailed && halt.Error == nil:
+		return &halt
+	}
+	return nil
 }
 
 // Open finds the execution that is replayed; see Runs.
@@ -143,14 +161,27 @@ func (h *rehearsal) Open(ctx context.Context, e agentbus.Execution, claim agentb
 	return h.memory.Open(ctx, e, claim)
 }
 
-// Turns yields what was made again so far; see Journal. A drive whose events
-// hold nothing but its end was ended here.
+// opened reports whether an intent was written in this drive.
+func (h *rehearsal) opened() bool {
+	return len(h.due) > 0 || slices.ContainsFunc(h.record.Events[h.next:h.end], func(e agentbus.Event) bool { return opens(&e) })
+}
+
+// opens reports whether e stands with an intent.
+func opens(e *agentbus.Event) bool {
+	return e.Type == agentbus.EventNodeStarted || e.Type == agentbus.EventNodeResumed
+}
+
+// Turns yields what was made again so far; see Journal. A drive that wrote no
+// intent was ended here: while it read its turns, if it did not tell that it
+// goes on, or behind that.
 func (h *rehearsal) Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error] {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if cause, ended := h.outside(); ended && h.next < h.end && h.record.Events[h.next].Type == agentbus.EventHalted {
+	if cause, ended := h.outside(); ended && h.halt != nil && h.next < h.end && !h.opened() {
 		h.cancel(cause)
-		return func(yield func(agentbus.Turn, error) bool) { yield(agentbus.Turn{}, cause) }
+		if first := h.record.Events[h.next].Type; first != agentbus.EventRunStarted && first != agentbus.EventRunResumed {
+			return func(yield func(agentbus.Turn, error) bool) { yield(agentbus.Turn{}, cause) }
+		}
 	}
 	return h.memory.Turns(ctx, id)
 }
@@ -192,25 +223,15 @@ func (h *rehearsal) unasked(turns []agentbus.Turn) bool {
 }
 
 // reached reports whether a drive that gave turns no result began them, with
-// events: if it was cut, its events tell; else not if one of them has its last
-// result from before, nor if the next drive began them.
+// events: they tell.
 func (h *rehearsal) reached(turns []agentbus.Turn, events []agentbus.Event) bool {
-	if h.halt == nil && len(events) > 0 {
+	opening := slices.IndexFunc(events, func(e agentbus.Event) bool { return opens(&e) })
+	if opening < 0 {
 		return h.next < h.end
 	}
-	for i := range turns {
-		t := h.turns[turns[i].Index]
-		if t == nil {
-			return false
-		}
-		if at, known := h.last[t.ID]; known && at < h.end && t.State != agentbus.TurnPending {
-			return false
-		}
-		if h.end < len(h.record.Events) && t.Began.After(h.record.Events[h.end].At) {
-			return false
-		}
-	}
-	return true
+	return slices.ContainsFunc(h.record.Events[h.next:h.end], func(e agentbus.Event) bool {
+		return opens(&e) && e.Turn == turns[0].ID
+	})
 }
 
 // intended compares the intent of a turn with the record.

@@ -3,6 +3,8 @@ package conversation
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -54,22 +56,48 @@ func (r Relay) index(s agentbus.Speaker) int {
 // mentioned returns the first other peer that a turn mentions; "" when it
 // mentions none.
 func (r Relay) mentioned(t *agentbus.Turn) agentbus.Speaker {
-	text := t.Reply.Text
-	for at := strings.IndexByte(text, '@'); at >= 0; {
-		mention := mentionAt(text, at)
+	for mention := range mentions(t.Reply.Text) {
 		for i := range r {
-			if mention != "" && r[i].Speaker != t.Speaker && r[i].is(mention) {
+			if r[i].Speaker != t.Speaker && r[i].is(mention) {
 				return r[i].Speaker
 			}
 		}
-		from := at + max(len(mention), 1)
-		next := strings.IndexByte(text[from:], '@')
-		if next < 0 {
-			break
-		}
-		at = from + next
 	}
 	return ""
+}
+
+// Mentioned returns which peers a text mentions, in the order in which it does, each
+// once. A mention is what it is to a [Relay].
+func Mentioned(text string, peers []Peer) (named []agentbus.Speaker) {
+	for mention := range mentions(text) {
+		for i := range peers {
+			if peers[i].is(mention) {
+				if !slices.Contains(named, peers[i].Speaker) {
+					named = append(named, peers[i].Speaker)
+				}
+				break
+			}
+		}
+	}
+	return named
+}
+
+// mentions are the mentions in a text.
+func mentions(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for at := strings.IndexByte(text, '@'); at >= 0; {
+			mention := mentionAt(text, at)
+			if mention != "" && !yield(mention) {
+				return
+			}
+			from := at + max(len(mention), 1)
+			next := strings.IndexByte(text[from:], '@')
+			if next < 0 {
+				return
+			}
+			at = from + next
+		}
+	}
 }
 
 // maxMention is more bytes than an address has.

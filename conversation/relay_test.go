@@ -179,3 +179,18 @@ func TestRelayFaults(t *testing.T) {
 		t.Errorf("%s, %v", raw, err)
 	}
 }
+
+// C14, C17: whom a message mentions, in its order, each once.
+func TestMentioned(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]agentbus.Speaker{
+		"@carol @ann compare":                                 {"carol", "ann"},
+		"@ann: do it; @writer too, with @ann":                 {"ann", "Bob B"},
+		"@carol@bots.example.com and @bob-b":                  {"carol", "Bob B"},
+		"nobody, not even x@carol or @carol@else.example.com": nil,
+	} {
+		if diff := cmp.Diff(want, conversation.Mentioned(text, peersOf(t))); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+}

@@ -19,7 +19,11 @@ func (d *driver) intendIn(step *Step, who int) (*intent, error) {
 		return nil, err
 	}
 	// A conversation that answered the turn before has turns inside of it too.
-	return d.intend(from, who, behind, "-relayed")
+	next, err := d.intend(from, who, behind, "-relayed")
+	if err == nil {
+		next.relayed = true
+	}
+	return next, err
 }
 
 // errElsewhere is why a turn is not relayed that was begun otherwise before.

@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/agentbus/agentbus"
@@ -108,11 +109,11 @@ func drives(events []agentbus.Event) (lengths []int) {
 	halted := true
 	for i := range events {
 		t := events[i].Type
-		if halted || t == agentbus.EventStarted || t == agentbus.EventResumed {
+		if halted || t == agentbus.EventRunStarted || t == agentbus.EventRunResumed {
 			lengths = append(lengths, 0)
 		}
 		lengths[len(lengths)-1]++
-		halted = t == agentbus.EventHalted
+		halted = isEnd(t)
 	}
 	return lengths
 }
@@ -131,7 +132,7 @@ func (h *rehearsal) drive(ctx context.Context, c Conversation, end int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.diverged == nil { // a next driver's first event would have let these go
-		h.flush(min(len(h.held), h.end-h.next))
+		h.release()
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -151,7 +152,7 @@ func (h *rehearsal) drive(ctx context.Context, c Conversation, end int) error {
 // when the execution began.
 func (h *rehearsal) options() Options {
 	e := &h.record.Execution
-	o := Options{Seed: e.Seed, Payer: e.Payer, Journal: h, Runs: h, Owner: "replay", Spec: e.Spec, MaxDepth: e.Depth + 1, leaves: h.leaves, refused: h.refused, MaxHops: agentbus.MaxChainHops}
+	o := Options{Seed: e.Seed, Payer: e.Payer, Journal: h, Runs: h, Owner: "replay", Spec: e.Spec, MaxDepth: e.Depth + 1, leaves: h.leaves, retold: h.retold(), Halt: h.given(), refused: h.refused, MaxHops: agentbus.MaxChainHops}
 	if string(e.ID) == string(e.Run) && e.Parent == "" {
 		o.Run = e.Run
 		return o
@@ -161,4 +162,31 @@ func (h *rehearsal) options() Options {
 		o.Lineage.Parent = *h.record.Above
 	}
 	return o
+}
+
+// A retold is what a record tells first: it may go on from another run, and what
+// is secret in a seed is not told.
+type retold struct {
+	conversation, seed string
+	started            agentbus.RunStarted
+}
+
+func (h *rehearsal) retold() *retold {
+	var r retold
+	for i := range h.record.Events {
+		if e := &h.record.Events[i]; e.Type == agentbus.EventRunStarted {
+			_ = json.Unmarshal(e.Data, &r.started) // what cannot be read is not what the driver will write
+		}
+		var opened struct {
+			ConversationID string `json:"conversationId"`
+			InitialTurn    struct {
+				Content string `json:"content"`
+			} `json:"initialTurn"`
+		}
+		if e := &h.record.Events[i]; e.Type == agentbus.EventConversationOpened && json.Unmarshal(e.Data, &opened) == nil {
+			r.conversation, r.seed = opened.ConversationID, opened.InitialTurn.Content
+			return &r
+		}
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package conversation_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"iter"
@@ -186,7 +187,7 @@ func TestReplayOfAnyRun(t *testing.T) {
 				if rec.Execution.ID == "" {
 					return
 				}
-				if err := replays(c, rec); err != nil {
+				if err := errors.Join(wireFault(rec.Events), ended(rec), replays(c, rec)); err != nil {
 					rt.Fatalf("%v\n%s", err, asText(rec.Turns, rec.Events))
 				}
 			})
@@ -220,7 +221,7 @@ func TestReplayFindsWhatWasChanged(t *testing.T) {
 			)
 		}
 		for i := range rec.Events {
-			if e := &rec.Events[i]; e.Turn == turn.ID && e.Type != agentbus.EventMentionRefused {
+			if e := &rec.Events[i]; e.Turn == turn.ID && bytes.Contains(e.Data, []byte(`"depth":`)) {
 				changes = append(changes, func() { e.Data = bytes.Replace(e.Data, []byte(`"depth":`), []byte(`"depth":1`), 1) })
 			}
 		}
@@ -249,19 +250,20 @@ func TestDivergence(t *testing.T) {
 	}{
 		{func(_ *conversation.Conversation, r *conversation.Record) { r.Execution.Seed = "t" }, "turn 0 of execution r: messages: recorded is "},
 		{func(_ *conversation.Conversation, r *conversation.Record) { r.Turns = r.Turns[:1] }, `turn 1 of execution r: turn: recorded is none, the driver did r.t1.b`},
-		{func(_ *conversation.Conversation, r *conversation.Record) { r.Events = r.Events[:2] }, "turn 1 of execution r: event: recorded is none, the driver did agentbus.turn.done of r.t1.b"},
+		{func(_ *conversation.Conversation, r *conversation.Record) { r.Events = r.Events[:12] }, "turn 1 of execution r: event: recorded is none, the driver did agent.invocation.completed of r.t1.b"},
 		{func(_ *conversation.Conversation, r *conversation.Record) {
-			r.Events[2], r.Events[3] = r.Events[3], r.Events[2]
-		}, `turn 2 of execution r: event of: recorded is "r.t2.a", the driver did "r.t1.b"`},
+			r.Events[9], r.Events[17] = r.Events[17], r.Events[9]
+		}, `turn 1 of execution r: event of: recorded is "r.t1.b", the driver did "r.t0.a"`},
 		{func(_ *conversation.Conversation, r *conversation.Record) {
-			r.Events[4].Data = []byte(`{"kind":"done","turns":3}`)
-		}, `event 4 of execution r: kind of the event: recorded is "done", the driver did "max_turns"`},
+			last := &r.Events[len(r.Events)-1]
+			last.Data = bytes.Replace(last.Data, []byte(`{"halt":{"kind":"max_turns"`), []byte(`{"halt":{"kind":"done"`), 1)
+		}, `event 27 of execution r: kind of the event: recorded is "done", the driver did "max_turns"`},
 		{func(c *conversation.Conversation, _ *conversation.Record) {
 			c.Plan = conversation.PlanFunc(conversation.Alternate{"b", "a"}.Next)
 		}, `turn 0 of execution r: speaker: recorded is "a", the driver did "b"`},
 		{func(c *conversation.Conversation, _ *conversation.Record) {
 			c.HaltWhen = func(turns []agentbus.Turn) (string, bool) { return "enough", len(turns) == 2 }
-		}, `turn 2 of execution r: event: recorded is "agentbus.turn.done", the driver did "agentbus.conversation.halted"`},
+		}, `turn 2 of execution r: event: recorded is "node.started", the driver did "conversation.closed"`},
 	} {
 		changed, rec := c, m.record("r")
 		x.change(&changed, &rec)

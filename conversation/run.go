@@ -7,9 +7,20 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-// The types of events that Stream yields beside those that are stored
-// ([agentbus.EventStarted] and the others). These are not stored.
+// The types of events that Stream yields. What is stored of a run is told in the
+// words of the event wire: see docs/agent-events.md.
 const (
+	EventStarted = "agentbus.conversation.started"
+	EventResumed = "agentbus.conversation.resumed"
+	EventJoined  = agentbus.EventJoined // all branches of a fan-out are final
+	EventHalted  = "agentbus.conversation.halted"
+
+	EventTurnDone      = "agentbus.turn.done"
+	EventTurnFailed    = "agentbus.turn.failed"
+	EventTurnCancelled = "agentbus.turn.cancelled" // the join of its fan-out did not need it
+	// EventInterruptRequested ends a turn whose backend asked for something (R22).
+	EventInterruptRequested = "agentbus.interrupt.requested"
+
 	EventTurnStarted = "agentbus.turn.started"
 	EventDelta       = "agentbus.turn.delta"     // more of a turn's answer
 	EventRetry       = "agentbus.turn.retried"   // the deltas of the turn so far are void
@@ -47,8 +58,11 @@ type Result struct {
 	// Reply is what the conversation answers as a [Backend]: what was said, each
 	// turn as "[speaker] text" on a line of its own, or the synthesis of a FanOut.
 	Reply string
-	Halt  agentbus.Halt
-	Spent agentbus.Micros // by its turns, failed attempts included
+	// Children are what became of each branch of the last step of several (C18);
+	// nil: there was none.
+	Children []agentbus.Child
+	Halt     agentbus.Halt
+	Spent    agentbus.Micros // by its turns, failed attempts included
 
 	asked *agentbus.Error // the first that a waiting run waits for
 }

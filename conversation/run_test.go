@@ -147,7 +147,7 @@ func TestTurnsCostTheSame(t *testing.T) { //nolint:paralleltest // it counts the
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Type != agentbus.EventTurnDone {
+		if e.Type != conversation.EventTurnDone {
 			continue
 		}
 		switch turns++; turns {
@@ -180,7 +180,7 @@ func BenchmarkTurn(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if e.Type == agentbus.EventTurnDone {
+			if e.Type == conversation.EventTurnDone {
 				took = append(took, time.Since(began))
 				began = time.Now()
 			}

@@ -18,22 +18,26 @@ import (
 // ended that means nothing.
 func (d *driver) speak(ctx context.Context, now *intent, a *account) error {
 	v := voice{intent: now}
+	_, held := now.decided.held()
+	now.tale = d.tale(now, held) // what was said before it was held was told then
 	d.emit(Event{Type: EventTurnStarted, Turn: &now.turn})
 	if d.gone {
 		return nil
 	}
 	for chunk, err := range d.call(ctx, now, a) {
-		if d.hear(&v, chunk, err); v.failure != nil || d.gone {
+		if d.hear(ctx, &v, chunk, err); v.failure != nil || d.gone {
 			break
 		}
 	}
-	return v.end()
+	return d.heardOut(ctx, &v)
 }
 
 // A voice is the answer of one turn as it comes.
 type voice struct {
 	*intent
 	reply   agentbus.ReplyBuilder
+	text    *pieces
+	why     *pieces // its reasoning
 	failure error
 	branch  bool // others speak at the same time
 	size    int  // of the reply, in bytes
@@ -72,14 +76,29 @@ func (d *driver) call(ctx context.Context, now *intent, a *account) iter.Seq2[ag
 	if err := now.decided.refused(d.conversation.OnHalt); err != nil {
 		return func(yield func(agentbus.Chunk, error) bool) { yield(agentbus.Chunk{}, err) }
 	}
+	if held, ok := now.decided.held(); ok {
+		return said(d.ratified(now, held))
+	}
 	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen, Resolution: now.decided.answer(), Inline: d.relays()}
 	root, path := d.place()
-	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, path: append(path, t.Speaker), until: d.until})
+	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, within: d.execution.ID, path: append(path, t.Speaker), until: d.until})
 	return guard.Call(ctx, p.Backend, call)
 }
 
+// said is a reply as a backend gives it.
+func said(r agentbus.Reply) iter.Seq2[agentbus.Chunk, error] {
+	return func(yield func(agentbus.Chunk, error) bool) {
+		for i := range r.ToolCalls {
+			if !yield(agentbus.Chunk{ToolCall: &r.ToolCalls[i]}, nil) {
+				return
+			}
+		}
+		yield(agentbus.Chunk{Text: r.Text, Reasoning: r.Reasoning, Usage: &r.Usage, Model: r.Model, Finish: r.Finish, Replayed: r.Replayed}, nil)
+	}
+}
+
 // hear puts the next piece of an answer to the rest, and tells of it.
-func (d *driver) hear(v *voice, chunk agentbus.Chunk, err error) {
+func (d *driver) hear(ctx context.Context, v *voice, chunk agentbus.Chunk, err error) {
 	if v.failure != nil {
 		return // a branch that is told to end
 	}
@@ -92,6 +111,8 @@ func (d *driver) hear(v *voice, chunk agentbus.Chunk, err error) {
 	if chunk.Void {
 		t.Cost = sum(t.Cost, max(0, v.reply.Reply().Usage.Cost)) // the failed attempt's
 		t.Attempts++
+		v.text, v.why = nil, nil
+		v.tale.void()
 		d.emit(Event{Type: EventRetry, Turn: t, Branch: v.branch})
 	}
 	if err := v.grow(&chunk); err != nil {
@@ -99,13 +120,37 @@ func (d *driver) hear(v *voice, chunk agentbus.Chunk, err error) {
 		v.reply.Add(agentbus.Chunk{Usage: chunk.Usage}) // it is charged all the same
 		return
 	}
+	if v.text == nil {
+		v.text, v.why = d.options.pieces(), d.options.pieces()
+	}
+	chunk.Text, chunk.Reasoning, chunk.ToolCall = v.text.next(chunk.Text), v.why.next(chunk.Reasoning), d.options.toolCall(chunk.ToolCall)
+	d.take(ctx, v, chunk)
+}
+
+// take puts a piece without secrets to the rest.
+func (d *driver) take(ctx context.Context, v *voice, chunk agentbus.Chunk) {
+	t := &v.turn
 	v.reply.Add(chunk)
+	v.tale.add(ctx, &chunk)
 	if chunk.Text != "" || chunk.Reasoning != "" {
 		d.emit(Event{Type: EventDelta, Turn: t, Chunk: chunk, Branch: v.branch})
 	}
 	if chunk.ToolCall != nil {
 		d.emit(Event{Type: EventToolCall, Turn: t, Chunk: chunk, Branch: v.branch})
 	}
+}
+
+// heardOut ends an answer. It returns why that is none, or nil.
+func (d *driver) heardOut(ctx context.Context, v *voice) error {
+	if v.text != nil {
+		if last := (agentbus.Chunk{Text: v.text.end(), Reasoning: v.why.end()}); last.Text != "" || last.Reasoning != "" {
+			d.take(ctx, v, last)
+		}
+	}
+	if err := v.end(); err != nil {
+		return err
+	}
+	return d.escalates(v.intent)
 }
 
 // end sets the reply of the turn and adds its cost. It returns why that is no
@@ -143,6 +188,19 @@ func storable(r agentbus.Reply) agentbus.Reply {
 // maxMessage bounds the message of an error that is stored, in bytes. It is in the
 // event of its turn, which is small.
 const maxMessage = 4 << 10
+
+// recordable returns the error that err is stored as, without secrets.
+func (d *driver) recordable(err error) *agentbus.Error {
+	e := recordable(err)
+	if clean := d.options.text(e.Message); clean != e.Message {
+		copied := *e
+		copied.Message, e = clean, &copied
+	}
+	return e
+}
+
+// storableText returns s as a journal gives it back.
+func storableText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // recordable returns the error that err is stored as: see storable. One that is
 // not ours stays in the process, in Err: it may tell of what is not to be stored.

@@ -79,11 +79,13 @@ func (d *driver) beginAll(ctx context.Context, f *fan) error {
 		return nil
 	}
 	turns := make([]agentbus.Turn, len(rest))
+	var opens []agentbus.Event
 	for i, b := range rest {
-		d.tellDecisions(b.intent)
+		opens = append(opens, d.opens(b.intent)...)
+		b.tale = d.tale(b.intent, true)
 		turns[i] = b.turn
 	}
-	stored, err := d.beginTurns(ctx, turns...)
+	stored, err := d.beginTurns(ctx, opens, turns...)
 	if err != nil {
 		return err
 	}
@@ -138,7 +140,7 @@ func (d *driver) listen(ctx context.Context, f *fan, rest []*branch) {
 		if w.ended {
 			d.ended(ctx, f, w.branch)
 		} else if !d.gone {
-			if d.hear(&w.branch.voice, w.chunk, w.err); w.branch.failure != nil {
+			if d.hear(ctx, &w.branch.voice, w.chunk, w.err); w.branch.failure != nil {
 				w.branch.hush() // it may not have noticed
 			}
 		}
@@ -162,7 +164,7 @@ func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
 		return
 	}
 	f.open--
-	failure, t := b.end(), &b.turn
+	failure, t := d.heardOut(ctx, &b.voice), &b.turn
 	if b.account != nil {
 		b.account.settle(t.Cost - b.before)
 	} else {
@@ -180,7 +182,7 @@ func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
 		b.asked = failure
 		return
 	case failure != nil:
-		t.State, t.Error, t.Reply = agentbus.TurnFailed, recordable(failure), agentbus.Reply{}
+		t.State, t.Error, t.Reply = agentbus.TurnFailed, d.recordable(failure), agentbus.Reply{}
 	default:
 		t.State = agentbus.TurnDone
 	}
@@ -197,16 +199,16 @@ func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
 // whoever is faster.
 func (d *driver) finish(ctx context.Context, b *branch, next *agentbus.Turn, more ...agentbus.Event) error {
 	t := &b.turn
-	kind := agentbus.EventTurnDone
+	kind := EventTurnDone
 	switch t.State {
 	case agentbus.TurnFailed:
-		kind = agentbus.EventTurnFailed
+		kind = EventTurnFailed
 	case agentbus.TurnCancelled:
-		kind = agentbus.EventTurnCancelled
+		kind = EventTurnCancelled
 	case agentbus.TurnDone, agentbus.TurnPending, agentbus.TurnWaiting:
 	}
 	b.hold = b.at + 1
-	if err := d.finishTurn(ctx, t, next, append([]agentbus.Event{d.told(kind, b.intent)}, more...)...); err != nil {
+	if err := d.finishTurn(ctx, t, next, append(d.told(b.intent), more...)...); err != nil {
 		return err
 	}
 	d.emit(Event{Type: kind, Turn: t, Branch: true})
@@ -215,6 +217,7 @@ func (d *driver) finish(ctx context.Context, b *branch, next *agentbus.Turn, mor
 
 // joined ends a fan whose branches have all ended.
 func (d *driver) joined(ctx context.Context, f *fan) (*intent, *agentbus.Halt, error) {
+	d.children = f.children()
 	if !f.enough() {
 		if err := d.finish(ctx, f.last, nil); err != nil {
 			return nil, nil, err
@@ -223,23 +226,24 @@ func (d *driver) joined(ctx context.Context, f *fan) (*intent, *agentbus.Halt, e
 		return nil, &agentbus.Halt{Kind: agentbus.HaltParticipantError, Participant: string(t.Speaker), Error: t.Error}, nil
 	}
 	d.heard(f.turns())
-	event := d.event(agentbus.EventJoined, "", f.outcome())
+	event := d.event(EventJoined, "", f.outcome())
 	if f.last == nil { // the journal had done all that was left
 		d.unwritten = append(d.unwritten, event)
-		d.emit(Event{Type: agentbus.EventJoined, Turns: f.turns()})
+		d.emit(Event{Type: EventJoined, Turns: f.turns()})
 		return d.first(ctx)
 	}
+	events := []agentbus.Event{event}
 	next, halt, err := d.decide()
 	var begun *agentbus.Turn
 	if next != nil && next.fan == nil {
-		begun = &next.turn
+		begun, events = &next.turn, append(events, d.opens(next)...)
 	}
-	if failed := d.finish(ctx, f.last, begun, event); failed != nil {
+	if failed := d.finish(ctx, f.last, begun, events...); failed != nil {
 		if next != nil {
 			d.account.release(next.held)
 		}
 		return nil, nil, failed
 	}
-	d.emit(Event{Type: agentbus.EventJoined, Turns: f.turns()})
+	d.emit(Event{Type: EventJoined, Turns: f.turns()})
 	return next, halt, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/eventlog"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/store/sqlite"
 )
 
@@ -23,7 +24,7 @@ type log struct {
 
 func newLog(t *testing.T) *log {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "log.db")})
+	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "log.db"))})
 	if err != nil {
 		t.Fatal(err)
 	}

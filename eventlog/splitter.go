@@ -8,6 +8,7 @@ import "strings"
 type Splitter struct {
 	r         *Redactor
 	held      string
+	open      bool // held is a token that began, and only its letters
 	swallowed bool // inside a token that was too long to hold: its rest is dropped
 }
 
@@ -15,22 +16,28 @@ type Splitter struct {
 // without its end.
 const maxHeld = 8 << 10
 
-// Split returns a splitter for one text.
-func (r *Redactor) Split() *Splitter { return &Splitter{r: r} }
+// Splitter returns a [Splitter] for one text, as its two methods: who takes it
+// needs to know no type of this package.
+func (r *Redactor) Splitter() (write func(piece string) string, rest func() string) {
+	s := &Splitter{r: r}
+	return s.Write, s.Close
+}
 
 // Write takes the next piece and returns what is decided, which may be nothing.
 func (s *Splitter) Write(piece string) string {
+	letters := strings.TrimLeftFunc(piece, func(c rune) bool { return c < 0x80 && tokenByte(byte(c)) }) //nolint:gosec // it is ASCII
 	if s.swallowed {
-		piece = strings.TrimLeftFunc(piece, func(c rune) bool { return c < 0x80 && tokenByte(byte(c)) }) //nolint:gosec // it is ASCII
-		if piece == "" {
+		if letters == "" {
 			return ""
 		}
-		s.swallowed = false
+		piece, s.swallowed = letters, false
 	}
-	text := s.held + piece
-	cut := s.decided(text)
+	text, cut := s.held+piece, 0
+	if !s.open || letters != "" { // else the token goes on, and need not be read again
+		cut, s.open = s.decided(text)
+	}
 	if len(text)-cut > maxHeld {
-		s.held, s.swallowed = "", true
+		s.held, s.open, s.swallowed = "", false, true
 		return s.r.Text(text[:cut]) + "[REDACTED:token]"
 	}
 	s.held = text[cut:]
@@ -40,29 +47,33 @@ func (s *Splitter) Write(piece string) string {
 // Close returns what was held back. Nothing is written behind it.
 func (s *Splitter) Close() string {
 	text := s.held
-	s.held = ""
+	s.held, s.open = "", false
 	return s.r.Text(text)
 }
 
 // decided returns up to where text cannot change with what comes: not inside a
-// secret, and not where one may have begun.
-func (s *Splitter) decided(text string) int {
-	cut := len(text)
+// secret, and not where one may have begun. It reports too whether the rest is a
+// token that its letters continue.
+func (s *Splitter) decided(text string) (cut int, open bool) {
+	cut = len(text)
+	token := cut
 	for i, head := range s.r.heads {
 		if i < s.r.fixed {
 			cut = min(cut, partial(text, head))
 			continue
 		}
-		cut = min(cut, partial(text, head), openToken(text, head))
+		token = min(token, openToken(text, head))
+		cut = min(cut, partial(text, head))
 	}
+	cut = min(cut, token)
 	for _, m := range s.r.find.FindAllStringIndex(text, -1) {
 		if m[0] < cut && cut < m[1] {
 			if cut = m[1]; cut == len(text) {
-				return m[0] // a shape may go on
+				return m[0], false // a shape may go on
 			}
 		}
 	}
-	return cut
+	return cut, cut == token && cut < len(text)
 }
 
 // partial returns where text ends with the beginning of head, or its length. All

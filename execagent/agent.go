@@ -69,6 +69,7 @@ var (
 // A turn is what the program is asked, and on whose behalf.
 type turn struct {
 	call *agentbus.Call
+	in   []agentbus.TurnKey         // the calls that it is made inside of, as far as they are known
 	key  string                     // of its conversation; "" where each turn is one of its own
 	text string                     // of the whole prompt
 	env  map[string]string          // its variables (B2)
@@ -84,7 +85,7 @@ func (a *Agent) turn(ctx context.Context, c *agentbus.Call, emit func(agentbus.C
 	defer revoke()
 	defer context.AfterFunc(ctx, revoke)() // a program that is being ended calls nobody any more
 	t := &turn{
-		call: c, text: prompt(c.Messages, c.Lineage.Speaker), env: a.ofTurn(c.Lineage, token),
+		call: c, in: a.within(ctx), text: prompt(c.Messages, c.Lineage.Speaker), env: a.ofTurn(c.Lineage, token),
 		hide: func(s string) string { return c.Lineage.Auth.Redact(token.Redact(s)) },
 	}
 	t.emit = a.veil(t.env).over(emit)
@@ -97,10 +98,17 @@ func (a *Agent) turn(ctx context.Context, c *agentbus.Call, emit func(agentbus.C
 	return a.outcome(ctx, err, ended, stderr)
 }
 
+func (a *Agent) within(ctx context.Context) []agentbus.TurnKey {
+	if a.config.Within == nil {
+		return nil
+	}
+	return a.config.Within(ctx)
+}
+
 // serve has a turn served, when its conversation is free.
 func (a *Agent) serve(ctx context.Context, t *turn) (ended end, stderr string, err error) {
 	if a.config.Worker || !a.config.Session.isZero() {
-		leave, err := a.lanes.enter(ctx, t.key, t.call.Lineage)
+		leave, err := a.lanes.enter(ctx, t.key, t.call.Lineage, t.in)
 		if err != nil {
 			return ended, "", err
 		}

@@ -94,6 +94,9 @@ type Config struct {
 	URL func() string
 	// Caller tells as whom a program calls, and on whose bill; required.
 	Caller func(context.Context) (agentbus.Principal, agentbus.Payer)
+	// Within tells the calls that a call is made inside of, so that none waits for
+	// one of them; nil: nothing is known but the call's parent.
+	Within func(context.Context) []agentbus.TurnKey
 	Tokens Tokens                           // required
 	Lookup func(name string) (string, bool) // the environment of the bus; required
 	Logger *slog.Logger                     // nil: nothing is logged

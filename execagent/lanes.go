@@ -28,9 +28,10 @@ type waiter struct {
 
 // enter waits until a turn may be served, and returns what to call when it has
 // been. It fails with CodeCycleRefused for a call that the turn that is being
-// served makes itself: each would wait for the other. It fails with the cause of
-// ctx when that ends.
-func (l *lanes) enter(ctx context.Context, key string, turn agentbus.Lineage) (leave func(), err error) {
+// served makes itself, or has somebody make whom it called: within are those that
+// the call is made inside of. Each would wait for the other. It fails with the
+// cause of ctx when that ends.
+func (l *lanes) enter(ctx context.Context, key string, turn agentbus.Lineage, within []agentbus.TurnKey) (leave func(), err error) {
 	leave = func() { l.leave(key) }
 	l.mu.Lock()
 	at := l.lanes[key]
@@ -42,7 +43,7 @@ func (l *lanes) enter(ctx context.Context, key string, turn agentbus.Lineage) (l
 		l.mu.Unlock()
 		return leave, nil
 	}
-	if at.in.Run == turn.Run && at.in.Turn != "" && at.in.Turn == turn.Parent {
+	if at.waitsFor(&turn, within) {
 		l.mu.Unlock()
 		return nil, itself()
 	}
@@ -66,6 +67,15 @@ func (l *lanes) enter(ctx context.Context, key string, turn agentbus.Lineage) (l
 	return nil, context.Cause(ctx)
 }
 
+// waitsFor reports whether a call is made inside of the turn that is in a lane:
+// that one cannot end before the call has.
+func (l *lane) waitsFor(call *agentbus.Lineage, within []agentbus.TurnKey) bool {
+	if l.in.Run != call.Run || l.in.Turn == "" {
+		return false
+	}
+	return l.in.Turn == call.Parent || slices.ContainsFunc(within, func(k agentbus.TurnKey) bool { return k.ID == l.in.Turn && k.Path == l.in.Path })
+}
+
 // leave lets the next one in.
 func (l *lanes) leave(key string) {
 	l.mu.Lock()
@@ -82,7 +92,7 @@ func (l *lanes) leave(key string) {
 
 func itself() error {
 	return &agentbus.Error{
-		Code: agentbus.CodeCycleRefused, Message: "this call comes from the turn that the agent is serving in this conversation, and serves one at a time",
-		Explain: &agentbus.Explain{Rule: "B4", Next: "answer without it, call another agent, or call this one in a conversation of its own: another " + agentbus.HeaderRootContext},
+		Code: agentbus.CodeCycleRefused, Message: "the agent serves one turn at a time in this conversation, and this call is made inside of the one that it is serving: each would wait for the other",
+		Explain: &agentbus.Explain{Rule: "B4", Next: "answer without it, call another agent, or call this one in a conversation of its own: another " + agentbus.RootContextIDHeader},
 	}
 }

@@ -60,7 +60,7 @@ func TestAffinity(t *testing.T) {
 		}
 	}
 
-	// K10: the context alone selects nothing: bob's of the same name are others.
+	// K10, K-11: the context alone selects nothing: bob's of the same name are others.
 	same := 0
 	for i, name := range b.who(t, asBob, conversations) {
 		if name == served[i] {

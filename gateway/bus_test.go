@@ -26,6 +26,7 @@ import (
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/httpx"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/store/sqlite"
 )
 
@@ -83,7 +84,7 @@ func (l *logged) text() string {
 // openStore opens a store of the test's own.
 func openStore(t *testing.T, path string) *sqlite.Store {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: sqlitetest.Prepare(t, path)})
 	if err != nil {
 		t.Fatal(err)
 	}

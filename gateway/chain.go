@@ -80,7 +80,7 @@ func (g *Gateway) climb(r *http.Request, x *exchange) (first above, err error) {
 			break
 		}
 		for i := range above {
-			way = append(way, above[i].Agent)
+			way, x.ancestors = append(way, above[i].Agent), append(x.ancestors, above[i].TurnKey)
 			if !g.same(x.target, above[i].Agent) {
 				continue
 			}

@@ -34,6 +34,7 @@ type exchange struct {
 	dialect   dialect
 	envelope  *envelope           // of a request of A2A; nil: of another dialect
 	above     above               // what is known of the call that this one is made inside of
+	ancestors []agentbus.TurnKey  // the calls that it is made inside of, from that one upwards, as far as they are known
 	evidence  []agentbus.Evidence // that the message brought along, verified (C22)
 	hopIn     string              // the signed hop that was received and verified; "": none
 	hop       string              // the one that goes to the agent; "": none (C16)
@@ -98,6 +99,9 @@ type InProcess struct {
 	Chain *agentbus.AgentChain
 	// Inline says that mentions in the answer are relayed by who calls (C14).
 	Inline bool
+	// Within are the calls that this one is made inside of, from the nearest
+	// upwards, as far as the bus knows them and looks (G7).
+	Within []agentbus.TurnKey
 	// Evidence is what was verified of a call that this one is made for, such as
 	// that of the message which the face of an agent answers (C22).
 	Evidence []agentbus.Evidence

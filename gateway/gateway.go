@@ -132,6 +132,10 @@ type Config struct {
 	// are waited for; nil: none does.
 	Owner string
 	Alive func(owner string) bool
+	// WatchCall returns a channel that is closed when the call of a key ended in
+	// another process; release ends the watch. It may ring for nothing, or not at
+	// all: the ledger is asked now and then anyway. nil: nobody rings.
+	WatchCall func(key agentbus.Digest) (rung <-chan struct{}, release func())
 
 	// Directory tells anybody where the agents are that have an address, at
 	// /.well-known/webfinger and /.well-known/agent-card/{local} (C36); nil: both
@@ -279,6 +283,9 @@ func (c *Config) setDefaults() {
 	c.Budgets = narrowFirst(c.Budgets)
 	if c.Alive == nil {
 		c.Alive = func(string) bool { return false }
+	}
+	if c.WatchCall == nil {
+		c.WatchCall = func(agentbus.Digest) (<-chan struct{}, func()) { return nil, func() {} }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -181,30 +181,43 @@ func (g *Gateway) ask(ctx context.Context, x *exchange) (agentbus.Reserved, erro
 		want.Call.TurnKey.ID = ""
 	}
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		ended, release := g.cfg.WatchCall(want.Key)
 		faults.At(faults.ReserveBefore)
 		got, err := g.cfg.Ledger.Reserve(context.WithoutCancel(ctx), want)
 		faults.At(faults.ReserveAfter)
-		if err != nil {
+		again := err == nil && got.Outcome == agentbus.OutcomeInFlight
+		if again {
+			again, err = g.elsewhere(ctx, x, &want, got, ended, wait)
+		}
+		if release(); !again {
 			return got, err
 		}
-		switch {
-		case got.Outcome != agentbus.OutcomeInFlight:
-			return got, nil
-		case g.stopped.has(want.Call.Run):
-			return got, errRunStopped
-		case got.Call.Owner != g.cfg.Owner && g.cfg.Alive(got.Call.Owner): // it is waited for
-		case x.target.RefuseUnknown:
-			return got, errOutcomeUnknown
-		default:
-			want.TakeOver = got.Call.Owner
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return got, errElsewhere
-		case <-time.After(wait):
-		}
 	}
+}
+
+// elsewhere decides about a call that another process executes, and waits for it
+// while that one lives: until it rings, or for as long as is given. It reports
+// whether the ledger is to be asked again.
+func (g *Gateway) elsewhere(ctx context.Context, x *exchange, want *agentbus.Reservation, got agentbus.Reserved, ended <-chan struct{}, wait time.Duration) (again bool, err error) {
+	switch {
+	case g.stopped.has(want.Call.Run):
+		return false, errRunStopped
+	case got.Call.Owner != g.cfg.Owner && g.cfg.Alive(got.Call.Owner): // it is waited for
+	case x.target.RefuseUnknown:
+		return false, errOutcomeUnknown
+	default:
+		want.TakeOver = got.Call.Owner
+		return true, nil
+	}
+	look := time.NewTimer(wait)
+	defer look.Stop()
+	select {
+	case <-ctx.Done():
+		return false, errElsewhere
+	case <-ended:
+	case <-look.C:
+	}
+	return true, nil
 }
 
 func readIdempotencyKey(h http.Header) (string, error) {

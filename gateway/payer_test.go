@@ -18,6 +18,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/store/sqlite"
 )
 
@@ -286,7 +287,7 @@ func TestInProcess(t *testing.T) {
 // store that cannot be asked is no 401.
 func TestStoreIsAsked(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "bus.db")
+	path := sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))
 	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
 	if err != nil {
 		t.Fatal(err)

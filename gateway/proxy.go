@@ -208,7 +208,7 @@ func (x *exchange) ownContext(ctx context.Context) context.Context {
 	}
 	caller := agentbus.Principal{ID: "agent:" + x.target.Name, Grants: x.caller.Grants} // it may call what its caller may
 	inline := x.bridged() && x.inProcess != nil && x.inProcess.Inline
-	return WithInProcess(ctx, InProcess{Caller: caller, Payer: x.payer, Chain: x.lineage.Chain, Inline: inline})
+	return WithInProcess(ctx, InProcess{Caller: caller, Payer: x.payer, Chain: x.lineage.Chain, Inline: inline, Within: x.ancestors})
 }
 
 // reveal is where the proxy writes a credential into a request (P19).

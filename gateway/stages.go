@@ -230,10 +230,18 @@ func (g *Gateway) identify(next http.Handler) http.Handler {
 }
 
 // Caller authenticates who sent a request that another room serves beside the
-// gateway, in the same way as the callers of agents (G4).
+// gateway, in the same way as the callers of agents (G4). A program with the token
+// of its turn is nobody there: that makes calls of the turn, and neither begins
+// runs on another bill nor answers what was asked (B2, R22).
 func (g *Gateway) Caller(r *http.Request) (agentbus.Principal, error) {
 	var x exchange
 	err := g.identifyCaller(r, &x)
+	if err == nil && x.scope != nil {
+		return agentbus.Principal{}, &agentbus.Error{
+			Code: agentbus.CodeUnauthenticated, Message: "the token of a turn calls agents, and nothing else",
+			Explain: &agentbus.Explain{Rule: "B2", Next: "use a key of the bus"},
+		}
+	}
 	return x.caller, err
 }
 

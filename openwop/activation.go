@@ -88,16 +88,8 @@ type question struct {
 	kind, reason string
 	data         any
 	schema       string // that the answer must satisfy; "": any does
-	low          *lowConfidence
+	low          *agentbus.LowConfidence
 	ask          agentbus.Ask // as people see it elsewhere
-}
-
-// lowConfidence is the data of an interrupt of that kind (E34).
-type lowConfidence struct {
-	AgentID   string          `json:"agentId"`
-	Threshold float64         `json:"threshold"`
-	Observed  float64         `json:"observed"`
-	Decision  json.RawMessage `json:"decision,omitempty"`
 }
 
 // wait asks and returns the answer; a run that has none yet parks. Its key is the

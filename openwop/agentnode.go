@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // A mockAgent is the configuration of a mock agent (E72).
@@ -94,11 +95,11 @@ func (a *activation) reason(agent string, raw json.RawMessage) {
 // split between them (E28), and returns what was said.
 func (a *activation) stream(agent, verbosity string, chunks []string) string {
 	var said strings.Builder
-	split := a.redact.Split()
+	write, rest := a.redact.Splitter()
 	for i, chunk := range chunks {
-		text := split.Write(chunk)
+		text := write(chunk)
 		if i == len(chunks)-1 {
-			text += split.Close()
+			text += rest()
 		}
 		if verbosity == "summary" {
 			text = cutText(text, max(4*reasoningTokens-said.Len(), 0))
@@ -128,7 +129,7 @@ func (a *activation) callTools(agent string, c *mockAgent) error {
 			return fail("invalid_config", "a tool call of node %s needs a result or an error", a.node.ID)
 		}
 		call := agentbus.NewToolCalled(agent, t.ToolID, "call_"+a.node.ID+"_"+itoa(i), t.Arguments)
-		call.ArgsHash, call.Transport = argsHash(a.redact.JSON(t.Arguments)), "native"
+		call.ArgsHash, call.Transport = rawjson.CanonicalHash(a.redact.JSON(t.Arguments)), "native"
 		called := a.emit(agentbus.EventAgentToolCalled, nil, call)
 		var failed *agentbus.EventError
 		if t.Error != nil {
@@ -185,7 +186,7 @@ func (a *activation) escalate(agent string, confidence *float64, held json.RawMe
 		})
 		return nil, nil
 	}
-	low := &lowConfidence{AgentID: agent, Threshold: threshold, Observed: *confidence, Decision: held}
+	low := &agentbus.LowConfidence{AgentID: agent, Threshold: threshold, Observed: *confidence, Decision: held}
 	answer, err := a.wait(question{
 		kind: "low-confidence", reason: "low-confidence", data: low, low: low,
 		ask: agentbus.Ask{Kind: agentbus.AskLowConfidence, Title: "A decision of " + agent + " has a low confidence"},

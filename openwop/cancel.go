@@ -28,14 +28,10 @@ func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by str
 		if h.cfg.Conversations == nil {
 			return "", refuse(http.StatusConflict, "run_not_cancellable", "the host does not drive this run")
 		}
-		return StatusCancelling, h.cfg.Conversations.Cancel(ctx, e.Run, by)
-	}
-	h.mu.Lock()
-	stop := h.driven[e.ID]
-	h.mu.Unlock()
-	if stop != nil {
-		stop(&cancellation{reason})
-	} else if err := h.cancelParked(ctx, e, reason, by); err != nil {
+		if err := h.cfg.Conversations.Cancel(ctx, e.Run, by); err != nil {
+			return "", err
+		}
+	} else if err := h.cancelOwn(ctx, e, reason, by); err != nil {
 		return "", err
 	}
 	ctx, done := context.WithTimeout(ctx, cancelPatience)
@@ -44,6 +40,18 @@ func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by str
 		return end.snap.Status, nil
 	}
 	return StatusCancelling, nil
+}
+
+// cancelOwn ends the run of a workflow: here, or where it is driven.
+func (h *Host) cancelOwn(ctx context.Context, e *agentbus.Execution, reason, by string) error {
+	h.mu.Lock()
+	stop := h.driven[e.ID]
+	h.mu.Unlock()
+	if stop != nil {
+		stop(&cancellation{reason})
+		return nil
+	}
+	return h.cancelParked(ctx, e, reason, by)
 }
 
 // cancelParked ends a run that nobody drives here, or tells the process that does.
@@ -60,9 +68,8 @@ func (h *Host) cancelParked(ctx context.Context, e *agentbus.Execution, reason, 
 	if err := d.load(); err != nil { //nolint:contextcheck // a driver has its own
 		return err
 	}
-	for key, open := range d.fold.open {
-		_, n := splitKey(key)
-		_, _ = h.cfg.Store.Resolve(ctx, interruptOf(e.ID, open.NodeID, n), // one that is resolved already is no fault
+	for _, open := range d.fold.open {
+		_, _ = h.cfg.Store.Resolve(ctx, open.interrupt(e.ID), // one that is resolved already is no fault
 			agentbus.Resolution{Decision: agentbus.DecisionWithdrawn, At: time.Now(), By: by})
 	}
 	return d.cancelled(&cancellation{reason}) //nolint:contextcheck // a driver has its own

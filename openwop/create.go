@@ -1,11 +1,13 @@
 package openwop
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"math"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gowebpki/jcs"
@@ -199,21 +201,53 @@ func (h *Host) start(r *http.Request, p agentbus.Principal, id agentbus.Executio
 	if h.cfg.workflow(req.WorkflowID) != nil {
 		return h.begin(ctx, id, spec{Workflow: req.WorkflowID, Asked: clean}, agentbus.Payer(p.ID))
 	}
+	st := conversationOf(id, req.WorkflowID, auth, &clean)
+	var ok bool
+	if st.Seed, ok = seedOf(req.Inputs); !ok {
+		return invalid("inputs.seed is missing: it is what the conversation begins with, as a string or as parts with text")
+	}
+	return h.cfg.Conversations.Start(ctx, st)
+}
+
+// conversationOf is a conversation to be begun as it was asked for.
+func conversationOf(id agentbus.ExecutionID, name string, auth agentbus.Credential, a *asked) Start {
+	s := spec{Asked: *a}
+	c := s.options()
+	st := Start{
+		Run: agentbus.RunID(id), Workflow: name, Auth: auth, OnHalt: cmp.Or(c.OnHalt, "fail"), Reasoning: c.ReasoningVerbosity, Threshold: c.EscalationThreshold,
+		Started: agentbus.RunStarted{Transport: "rest", Configurable: a.Configurable, Metadata: a.Metadata, Tags: a.Tags},
+	}
+	if c.RunTimeoutMS != nil {
+		st.Timeout = time.Duration(c.timeoutMS()) * time.Millisecond
+	}
+	return st
+}
+
+// seedOf reads what a conversation begins with: a string, or parts whose texts are
+// put together (E55).
+func seedOf(inputs json.RawMessage) (seed string, ok bool) {
 	var in struct {
 		Seed json.RawMessage `json:"seed"`
 	}
-	_ = json.Unmarshal(req.Inputs, &in) // it is an object
-	var seed string
-	if json.Unmarshal(in.Seed, &seed) != nil {
-		return invalid("inputs.seed is missing: it is what the conversation begins with, as a string")
+	_ = json.Unmarshal(inputs, &in) // it is an object
+	if len(in.Seed) == 0 || string(in.Seed) == "null" {
+		return "", false
 	}
-	s := spec{Asked: clean}
-	onHalt := s.options()
-	if onHalt.OnHalt == "" {
-		onHalt.OnHalt = "fail"
+	if json.Unmarshal(in.Seed, &seed) == nil {
+		return seed, true
 	}
-	return h.cfg.Conversations.Start(ctx, Start{
-		Run: agentbus.RunID(id), Workflow: req.WorkflowID, Seed: seed, Principal: p, Auth: auth, OnHalt: onHalt.OnHalt,
-		Spec: Asked{Configurable: clean.Configurable, Metadata: clean.Metadata, Tags: clean.Tags},
-	})
+	var parts []struct {
+		Text *string `json:"text"`
+	}
+	if json.Unmarshal(in.Seed, &parts) != nil || len(parts) == 0 {
+		return "", false
+	}
+	var texts []string
+	for _, p := range parts {
+		if p.Text == nil {
+			return "", false
+		}
+		texts = append(texts, *p.Text)
+	}
+	return strings.Join(texts, "\n\n"), true
 }

@@ -15,15 +15,15 @@ func (h *Host) discover(w http.ResponseWriter, _ *http.Request) {
 			"maxNodeExecutions": maxNodeExecutions, "maxRunDurationMs": maxRunDurationMS,
 		},
 		"agents": h.agents(), "conversationPrimitive": true,
-		"replay": map[string]any{"supported": true, "modes": []string{"replay", "branch"}},
-		"multiAgent": map[string]any{"executionModel": map[string]any{
-			"supported": true, "version": 2, "confidenceEscalationFloor": confidenceFloor, "confidenceEscalationInterruptKind": "approval",
-		}},
+		"replay":       map[string]any{"supported": true, "modes": []string{"replay", "branch"}},
 		"capabilities": map[string]any{"agents": h.agents()}, // where clients of RFC 0002 look (E1)
 	}
 	if h.cfg.Conformance {
 		doc["fixtures"] = fixtureIDs(h.cfg.workflows)
 		doc["conformance"] = map[string]any{"mockAgent": true}
+		doc["multiAgent"] = map[string]any{"executionModel": map[string]any{
+			"supported": true, "version": 2, "confidenceEscalationFloor": confidenceFloor, "confidenceEscalationInterruptKind": "approval",
+		}}
 	}
 	w.Header().Set("Cache-Control", "public, max-age=300")
 	if err := answer(w, http.StatusOK, doc); err != nil {
@@ -31,11 +31,19 @@ func (h *Host) discover(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
+// agents are what agents can do here. Conversations have moderators, and enclose
+// what each agent does; to dispatch workers, and to hold them to the schemas of a
+// manifest, are nodes of the conformance profile alone.
 func (h *Host) agents() map[string]any {
-	return map[string]any{
-		"supported": true, "modelClasses": []string{"reasoning", "tool-using", "chat"}, "orchestrator": true, "dispatch": true, "dispatchMapping": true,
-		"reasoning":       map[string]any{"verbosity": "summary", "tokenLimit": reasoningTokens, "streaming": true},
-		"manifestRuntime": map[string]any{"supported": true, "handoffValidation": true},
-		"liveRuntime":     map[string]any{"supported": true, "sources": []string{"workflow-node", "run-api"}},
+	a := map[string]any{
+		"supported": true, "modelClasses": []string{"reasoning", "tool-using", "chat"}, "orchestrator": true,
+		"reasoning":   map[string]any{"verbosity": "summary", "tokenLimit": reasoningTokens, "streaming": true},
+		"liveRuntime": map[string]any{"supported": true, "sources": []string{"workflow-node"}},
 	}
+	if h.cfg.Conformance {
+		a["dispatch"], a["dispatchMapping"] = true, true
+		a["manifestRuntime"] = map[string]any{"supported": true, "handoffValidation": true}
+		a["liveRuntime"] = map[string]any{"supported": true, "sources": []string{"workflow-node", "run-api"}}
+	}
+	return a
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -52,8 +53,8 @@ func (h *Host) forkRun(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 		return refuse(http.StatusConflict, "run_active", "the run is %s: fork it when it has ended, or waits", f.snap.Status)
 	}
 	s, ours := readSpec(e)
-	if !ours {
-		return invalid("a conversation is forked with agentbus replay --from")
+	if !ours || s.retells() {
+		return h.forkConversation(w, r, p, e, &req, forking{from: from, overlay: overlay, ended: f.snap.Status.Terminal()})
 	}
 	s.Fork = &fork{Source: e.ID, Origin: e.ID, From: from, Replay: req.Mode == "replay"}
 	if of, _ := readSpec(e); of.Fork != nil {
@@ -66,8 +67,13 @@ func (h *Host) forkRun(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 	if err := h.begin(r.Context(), id, s, agentbus.Payer(p.ID)); err != nil {
 		return err
 	}
+	return forked(w, id, e.ID, from, req.Mode)
+}
+
+// forked answers with a fork.
+func forked(w http.ResponseWriter, id, source agentbus.ExecutionID, from agentbus.Position, mode string) error {
 	return answer(w, http.StatusCreated, map[string]any{
-		"runId": id, "sourceRunId": e.ID, "fromSeq": from, "mode": req.Mode, "status": StatusRunning, "eventsUrl": "/v1/runs/" + string(id) + "/events",
+		"runId": id, "sourceRunId": source, "fromSeq": from, "mode": mode, "status": StatusRunning, "eventsUrl": "/v1/runs/" + string(id) + "/events",
 	})
 }
 
@@ -128,15 +134,24 @@ const copyBatch = 256
 
 // rewritten is an event of the source as it is in the fork: the ids of the run are
 // its own, and the rest stays byte by byte (E52).
-func (d *driver) rewritten(e *agentbus.Event) agentbus.Event {
+func (d *driver) rewritten(e *agentbus.Event) agentbus.Event { return d.shifted(e, math.MaxInt64) }
+
+// shifted is rewritten where the fork has one event more, at a position.
+func (d *driver) shifted(e *agentbus.Event, more agentbus.Position) agentbus.Event {
+	moved := func(at agentbus.Position) agentbus.Position {
+		if at >= more {
+			at++
+		}
+		return at
+	}
 	source := []byte(strconv.Quote(string(d.spec.Fork.Source)))
 	c := agentbus.Event{
-		Position: e.Position, At: time.Now(), Type: e.Type, Node: e.Node, Execution: d.exec.ID, Run: d.exec.Run,
+		Position: moved(e.Position), At: time.Now(), Type: e.Type, Node: e.Node, Execution: d.exec.ID, Run: d.exec.Run,
 		Data: bytes.ReplaceAll(e.Data, source, []byte(strconv.Quote(string(d.exec.ID)))),
 	}
 	if at, ok := strings.CutPrefix(string(e.Cause), "evt_"+string(d.spec.Fork.Source)+"_"); ok {
 		if n, err := strconv.ParseInt(at, 10, 64); err == nil {
-			c.Cause = agentbus.EventIDOf(d.exec.ID, agentbus.Position(n))
+			c.Cause = agentbus.EventIDOf(d.exec.ID, moved(agentbus.Position(n)))
 		}
 	}
 	return c

@@ -45,10 +45,19 @@ type Starter interface {
 	// Workflow returns the conversation of a name as a workflow; nil: there is
 	// none.
 	Workflow(name string) *Workflow
-	// Start begins one under an id. onHalt is fail or pause (E58).
+	// Start begins one, or a branch of one, and returns when its run can be read. A
+	// run that there is already is left as it is.
 	Start(ctx context.Context, s Start) error
-	// Cancel ends one, and returns at once.
+	// Cancel ends the runs of a bus run for good, and returns when those that wait
+	// have ended: who drives the others learns it.
 	Cancel(ctx context.Context, run agentbus.RunID, by string) error
+	// Resolve decides an interrupt and lets its run go on, on the credential of who
+	// decided. It fails as Resolve of a store, and with CodeInvalidRequest for what
+	// is no answer.
+	Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution, auth agentbus.Credential) error
+	// Replay drives one that has ended again over its record, and returns where it
+	// differs; nil: nowhere (R23).
+	Replay(ctx context.Context, id agentbus.ExecutionID) (*Divergence, error)
 }
 
 // A Start is a conversation to be begun.
@@ -56,16 +65,23 @@ type Start struct {
 	Run       agentbus.RunID
 	Workflow  string
 	Seed      string
-	Principal agentbus.Principal
-	Auth      agentbus.Credential
-	OnHalt    string
-	Spec      Asked
+	Auth      agentbus.Credential // of its payer
+	OnHalt    string              // fail or pause (E58)
+	Reasoning string              // summary, full, off, or "" (E25)
+	Threshold *float64            // below which a confidence is low; nil: 0.7 (E30)
+	Timeout   time.Duration       // 0: none
+	Started   agentbus.RunStarted // how it was asked for: its first event tells
+
+	// From is the run that it is a branch of, of whose turns the first Turns are
+	// kept; "": of none.
+	From  agentbus.RunID
+	Turns int
 }
 
-// Asked is what else was asked for with a conversation, as run.started tells it.
-type Asked struct {
-	Configurable, Metadata []byte
-	Tags                   []string
+// A Divergence is where a replay is not what its source was (E53).
+type Divergence struct {
+	At   agentbus.Position
+	Kind string // output, missing, extra, type-mismatch
 }
 
 // Config configures a [Host].
@@ -166,14 +182,19 @@ func (h *Host) begin(ctx context.Context, id agentbus.ExecutionID, s spec, payer
 	if w == nil {
 		return notFound("workflow_not_found", "there is no workflow %q", s.Workflow)
 	}
+	return h.open(ctx, id, s, payer, w.definition())
+}
+
+// open opens a run for whoever drives it: this process, or a worker after a crash.
+func (h *Host) open(ctx context.Context, id agentbus.ExecutionID, s spec, payer agentbus.Payer, definition agentbus.Digest) error {
 	b, err := oneLine(s)
 	if err != nil {
 		return err
 	}
 	e := agentbus.Execution{
-		ID: id, Run: agentbus.RunID(id), Conversation: s.Workflow, Definition: w.definition(), Payer: payer, Spec: b, Began: time.Now(),
+		ID: id, Run: agentbus.RunID(id), Conversation: s.Workflow, Definition: definition, Payer: payer, Spec: b, Began: time.Now(),
 	}
-	_, err = h.cfg.Store.Open(ctx, e, agentbus.Claim{}) // for whoever drives it: us, or a worker after a crash
+	_, err = h.cfg.Store.Open(ctx, e, agentbus.Claim{})
 	if err == nil || agentbus.CodeOf(err) == agentbus.CodeRunConflict {
 		h.kick(id)
 		return nil
@@ -238,7 +259,7 @@ func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
 		return fmt.Errorf("run %s is no run of a workflow", id)
 	}
 	w := h.cfg.workflow(s.Workflow)
-	if w == nil || w.definition() != e.Definition {
+	if !s.retells() && (w == nil || w.definition() != e.Definition) {
 		return fmt.Errorf("%w: run %s was begun with another definition of workflow %q", ErrAlone, id, s.Workflow)
 	}
 	if e, err = h.cfg.Store.Open(ctx, e, agentbus.Claim{Owner: h.cfg.Owner, TTL: h.cfg.Lease}); err != nil || e.State == agentbus.RunDone {
@@ -247,6 +268,9 @@ func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer h.renewing(ctx, cancel, e.Lease)()
 	d := &driver{Host: h, ctx: ctx, exec: e, spec: s, opts: s.options(), wf: w, redact: h.cfg.Redact(), fold: NewFold(id, s.Workflow)}
+	if s.retells() {
+		return d.retell() //nolint:contextcheck // a driver has its own
+	}
 	if err := d.load(); err != nil { //nolint:contextcheck // a driver has its own
 		return err
 	}

@@ -2,6 +2,7 @@ package openwop
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/eventlog"
 )
 
 // while is the context of a request that ends with the host too.
@@ -65,13 +67,20 @@ func (h *Host) resolve(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 		}
 		return notFound("interrupt_not_found", "node %.100q waits for nothing", node)
 	}
-	asked := f.question(open.Key)
+	asked := f.questions[open.Key]
 	if err := fitting(asked, value); err != nil {
 		return err
 	}
-	res := agentbus.Resolution{Decision: decisionOf(value), Text: string(h.cfg.Redact().JSON(value)), By: p.ID, At: time.Now()}
-	_, n := splitKey(open.Key)
-	switch _, err := h.cfg.Store.Resolve(r.Context(), interruptOf(e.ID, node, n), res); agentbus.CodeOf(err) {
+	auth := agentbus.NewCredential(r.Header.Get("Authorization"))
+	redact := h.cfg.Redact().With(eventlog.Secret{ID: "caller", Value: auth})
+	id, res := open.interrupt(e.ID), agentbus.Resolution{Decision: decisionOf(value), By: p.ID, At: time.Now()}
+	if _, ours := readSpec(e); ours {
+		res.Text = string(redact.JSON(value))
+		_, err = h.cfg.Store.Resolve(r.Context(), id, res)
+	} else if err = h.decides(&res, asked.Kind, value, redact); err == nil {
+		err = h.cfg.Conversations.Resolve(r.Context(), id, res, auth)
+	}
+	switch agentbus.CodeOf(err) {
 	case "":
 	case agentbus.CodeRunConflict:
 		return errResolved
@@ -80,33 +89,57 @@ func (h *Host) resolve(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 	default:
 		return err
 	}
-	h.kick(e.ID)
+	if Drives(e) {
+		h.kick(e.ID)
+	}
 	return answer(w, http.StatusOK, map[string]any{"status": StatusRunning})
+}
+
+// decides puts an answer into the words of a conversation's turn: its text, and the
+// resolution of a policy part, which is for the agent alone (E57). A credential
+// that was asked for is not taken out of the answer.
+func (h *Host) decides(r *agentbus.Resolution, kind string, value json.RawMessage, redact *eventlog.Redactor) error {
+	if h.cfg.Conversations == nil {
+		return refuse(http.StatusConflict, "run_not_resumable", "the host does not drive this run")
+	}
+	var v struct {
+		Text   string          `json:"text"`
+		Reason string          `json:"reason"`
+		Policy json.RawMessage `json:"policy_resolution"`
+		Held   json.RawMessage `json:"decision"` // in place of the one that is held
+	}
+	if json.Unmarshal(value, &v) != nil { // a string, of what is no object
+		_ = json.Unmarshal(value, &v.Text)
+	}
+	r.Text, r.Policy = v.Text, v.Policy
+	switch {
+	case kind == "clarification":
+		for _, a := range answersOf(value) { // it has one question
+			if json.Unmarshal(a, &r.Text) != nil {
+				r.Text = string(a)
+			}
+		}
+	case kind == "low-confidence" && r.Decision == agentbus.DecisionGranted:
+		r.Text = string(v.Held)
+	case r.Decision == agentbus.DecisionDenied:
+		r.Text = cmp.Or(v.Reason, v.Text)
+	}
+	if kind != "custom" {
+		r.Text = redact.Text(r.Text)
+	}
+	return nil
 }
 
 var errResolved = refuse(http.StatusConflict, "interrupt_already_resolved", "this interrupt is decided already")
 
 // waiting returns what a node waits for.
-func (f *Fold) waiting(node, key string) (agentbus.NodeSuspended, bool) {
+func (f *Fold) waiting(node, key string) (suspended, bool) {
 	for k, s := range f.open {
 		if s.NodeID == node && (key == "" || key == k) {
 			return s, true
 		}
 	}
-	return agentbus.NodeSuspended{}, false
-}
-
-// question returns what an interrupt of the active node asks.
-func (f *Fold) question(key string) (p agentbus.InterruptPayload) {
-	for i := range f.log {
-		if f.log[i].Type != agentbus.EventWaitRequested {
-			continue
-		}
-		if q, ok := payload[agentbus.InterruptPayload](&f.log[i]); ok && q.Key == key {
-			p = q
-		}
-	}
-	return p
+	return suspended{}, false
 }
 
 // decisionOf is an answer in the words of the store.
@@ -201,19 +234,20 @@ func (h *Host) readToken(w http.ResponseWriter, r *http.Request, p agentbus.Prin
 	if err != nil {
 		return err
 	}
-	node, n := splitKey(key)
-	if _, waits := f.waiting(node, key); !waits {
+	node, _ := splitKey(key)
+	open, waits := f.waiting(node, key)
+	if !waits {
 		if f.ever[node] {
 			return errResolved
 		}
 		return notFound("interrupt_not_found", "there is no such interrupt")
 	}
-	i, _, err := h.cfg.Store.Interrupt(r.Context(), interruptOf(e.ID, node, n))
+	i, _, err := h.cfg.Store.Interrupt(r.Context(), open.interrupt(e.ID))
 	if err != nil {
 		return err
 	}
 	return answer(w, http.StatusOK, map[string]any{
-		"runId": e.ID, "nodeId": node, "interruptId": key, "interrupt": f.question(key), "token": h.token(e.ID, key, i.Expires), "expiresAt": i.Expires.UTC(),
+		"runId": e.ID, "nodeId": node, "interruptId": key, "interrupt": f.questions[key], "token": h.token(e.ID, key, i.Expires), "expiresAt": i.Expires.UTC(),
 	})
 }
 

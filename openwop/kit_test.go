@@ -24,6 +24,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/eventlog"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/openwop"
 	"github.com/agentbus/agentbus/store/sqlite"
 )
@@ -61,7 +62,7 @@ func newBus(t *testing.T, change ...func(*openwop.Config)) *bus {
 // openBus opens a bus over a store that may have been another's.
 func openBus(t *testing.T, path string, change ...func(*openwop.Config)) *bus {
 	t.Helper()
-	store, err := sqlite.Open(context.Background(), sqlite.Config{Path: path})
+	store, err := sqlite.Open(context.Background(), sqlite.Config{Path: sqlitetest.Prepare(t, path)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/eventlog"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // seams are the routes that the public scenarios look through (E73). Without the
@@ -91,7 +92,7 @@ func (h *Host) toolHook(w http.ResponseWriter, r *http.Request, _ agentbus.Princ
 	}
 	args := h.cfg.Redact().JSON(req.Args)
 	call := agentbus.NewToolCalled(agentbus.SystemAgent, req.ToolName, "call_hook_0", args)
-	call.ArgsHash, call.Principal, call.Transport = argsHash(args), h.cfg.Redact().Text(req.Principal), "native"
+	call.ArgsHash, call.Principal, call.Transport = rawjson.CanonicalHash(args), h.cfg.Redact().Text(req.Principal), "native"
 	returned := agentbus.NewToolReturned(&call, json.RawMessage(`{}`), nil, 0)
 	status := http.StatusOK
 	switch {

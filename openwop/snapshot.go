@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -92,15 +93,16 @@ type Fold struct {
 	next     agentbus.Position
 	channels map[string]*channel
 
-	began, done map[string]int                    // activations of nodes
-	asked       map[string]int                    // interrupts of nodes
-	base        int                               // those that the active node had asked before it was begun
-	active      string                            // the node that was begun last and is not done
-	log         []agentbus.Event                  // of its activation
-	decided     *agentbus.OrchestratorDecided     // last
-	decidedPos  agentbus.Position                 // of that
-	open        map[string]agentbus.NodeSuspended // interrupts that wait, by key
-	ever        map[string]bool                   // nodes that ever asked
+	began, done map[string]int                       // activations of nodes
+	asked       map[string]int                       // interrupts of nodes
+	base        int                                  // those that the active node had asked before it was begun
+	active      string                               // the node that was begun last and is not done
+	log         []agentbus.Event                     // of its activation
+	decided     *agentbus.OrchestratorDecided        // last
+	decidedPos  agentbus.Position                    // of that
+	open        map[string]suspended                 // interrupts that wait, by key
+	questions   map[string]agentbus.InterruptPayload // of those, what they ask
+	ever        map[string]bool                      // nodes that ever asked
 	inputs      map[string]json.RawMessage
 	ending      error // what ends the run, when that stands in its events and the end does not
 }
@@ -110,7 +112,7 @@ func NewFold(id agentbus.ExecutionID, workflow string) *Fold {
 	return &Fold{
 		snap:     Snapshot{RunID: id, WorkflowID: workflow, Status: StatusPending},
 		channels: map[string]*channel{}, began: map[string]int{}, done: map[string]int{}, asked: map[string]int{},
-		open: map[string]agentbus.NodeSuspended{}, ever: map[string]bool{},
+		open: map[string]suspended{}, questions: map[string]agentbus.InterruptPayload{}, ever: map[string]bool{},
 	}
 }
 
@@ -173,6 +175,12 @@ func (f *Fold) Add(e agentbus.Event) {
 		}
 	case agentbus.EventCapBreached:
 		f.ends(&e)
+	case agentbus.EventWaitRequested:
+		if q, ok := payload[agentbus.InterruptPayload](&e); ok {
+			f.questions[q.Key] = q
+		}
+	case agentbus.EventRunWaiting:
+		f.waits()
 	default:
 		f.addNode(&e)
 	}
@@ -227,6 +235,7 @@ func (f *Fold) ended(e *agentbus.Event) {
 	at := e.At.UTC()
 	f.snap.CompletedAt, f.snap.CurrentNodeID = &at, ""
 	clear(f.open)
+	clear(f.questions)
 	switch e.Type {
 	case agentbus.EventRunCompleted:
 		f.snap.Status = StatusCompleted
@@ -306,16 +315,52 @@ func (f *Fold) addNode(e *agentbus.Event) {
 			set("cancelled")
 		}
 	case agentbus.EventNodeSuspended:
-		s, _ := payload[agentbus.NodeSuspended](e)
+		s, _ := payload[suspended](e)
 		f.asked[node]++
 		f.open[s.Key], f.ever[node] = s, true
-		f.snap.Status, f.snap.CurrentNodeID = statusOf(p.Kind), node
+		f.waitsFor(&s)
 		set("suspended")
 	case agentbus.EventNodeResumed:
 		delete(f.open, p.ID)
+		delete(f.questions, p.ID)
 		f.snap.Status, f.snap.CurrentNodeID = StatusRunning, ""
 		set("running")
 	}
+}
+
+// waits notes that the run is parked on interrupts that were asked before: of the
+// branches of a conversation one may have gone on, and the others wait still.
+func (f *Fold) waits() {
+	for _, key := range slices.Sorted(maps.Keys(f.open)) {
+		s := f.open[key]
+		f.waitsFor(&s)
+		return
+	}
+}
+
+// A suspended node waits for interrupts: those that a turn of a conversation names,
+// else the one that its key names.
+type suspended struct {
+	agentbus.NodeSuspended
+
+	Bus struct {
+		Ask struct {
+			Interrupts []agentbus.InterruptID `json:"interrupts"`
+		} `json:"ask"`
+	} `json:"agentbus"`
+}
+
+// interrupt returns the id in the store of what a node of a run waits for.
+func (s *suspended) interrupt(run agentbus.ExecutionID) agentbus.InterruptID {
+	if of := s.Bus.Ask.Interrupts; len(of) > 0 {
+		return of[0]
+	}
+	_, n := splitKey(s.Key)
+	return interruptOf(run, s.NodeID, n)
+}
+
+func (f *Fold) waitsFor(s *suspended) {
+	f.snap.Status, f.snap.CurrentNodeID = statusOf(s.Kind), s.NodeID
 }
 
 // statusOf is how a run stands that waits for an interrupt of a kind (E36).

@@ -29,7 +29,17 @@ type fork struct {
 	Origin agentbus.ExecutionID `json:"origin"` // the first of the line
 	From   agentbus.Position    `json:"from"`
 	Replay bool                 `json:"replay,omitempty"` // else it branches
+	Told   *told                `json:"told,omitempty"`   // of a replay of a conversation
 }
+
+// told says that a replay tells again what a conversation told: that was driven
+// again over its record, and is not driven once more.
+type told struct {
+	Diverged *Divergence `json:"diverged,omitempty"`
+}
+
+// retells reports whether the run tells a conversation again.
+func (s *spec) retells() bool { return s.Fork != nil && s.Fork.Told != nil }
 
 // Drives reports whether e is a run of a workflow: one that a Host drives, and no
 // conversation.
@@ -56,7 +66,6 @@ const (
 	maxNodeExecutions = 1000
 	maxRunDurationMS  = 3_600_000
 	reasoningTokens   = 512
-	defaultThreshold  = 0.7
 	confidenceFloor   = 0.5
 )
 
@@ -81,7 +90,7 @@ func (c *configurable) timeoutMS() int64 {
 
 func (c *configurable) threshold() float64 {
 	if c.EscalationThreshold == nil {
-		return defaultThreshold
+		return agentbus.DefaultThreshold
 	}
 	return *c.EscalationThreshold
 }

@@ -12,13 +12,15 @@ import (
 // asking takes what an agent of this process asks to the driver that called it,
 // and what was decided to the agent, past the gateway between them: the form of
 // the gateway's dialects has no place for either, and neither may be seen there
-// (R22). It belongs to one call.
+// (R22). So it does with the policy part by which one refused (C19), and with what
+// became of those that one asked at once (C18). It belongs to one call.
 type asking struct {
 	turn       agentbus.TurnKey // that is called
 	resolution *agentbus.Resolution
 
-	mu    sync.Mutex // guards asked: a driver may have left a backend that still speaks
-	asked *agentbus.Error
+	mu       sync.Mutex // guards the rest: a driver may have left a backend that still speaks
+	asked    *agentbus.Error
+	children []agentbus.Child
 }
 
 type askingKey struct{}
@@ -32,10 +34,13 @@ func turnOf(l *agentbus.Lineage) agentbus.TurnKey {
 func calling(b agentbus.Backend) agentbus.Backend {
 	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 		a := &asking{turn: turnOf(&c.Lineage), resolution: c.Resolution}
-		return failing(b.Call(context.WithValue(ctx, askingKey{}, a), c), func(err error) error {
+		return passing(b.Call(context.WithValue(ctx, askingKey{}, a), c), func(chunk *agentbus.Chunk, err error) error {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			if a.asked != nil {
+			if chunk.Finish != "" {
+				chunk.Children = a.children
+			}
+			if err != nil && a.asked != nil {
 				return a.asked
 			}
 			return err
@@ -52,10 +57,13 @@ func called(b agentbus.Backend) agentbus.Backend {
 		}
 		told := *c
 		told.Resolution = a.resolution
-		return failing(b.Call(ctx, &told), func(err error) error {
-			if e, ours := errors.AsType[*agentbus.Error](err); ours && e.Ask != nil {
-				a.mu.Lock()
-				defer a.mu.Unlock()
+		return passing(b.Call(ctx, &told), func(chunk *agentbus.Chunk, err error) error {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if chunk.Children != nil {
+				a.children = chunk.Children
+			}
+			if e, ours := errors.AsType[*agentbus.Error](err); ours && (e.Ask != nil || e.Policy != nil || e.Children != nil) {
 				a.asked = e
 			}
 			return err
@@ -63,13 +71,11 @@ func called(b agentbus.Backend) agentbus.Backend {
 	})
 }
 
-// failing is an answer whose error is what f makes of it.
-func failing(answer iter.Seq2[agentbus.Chunk, error], f func(error) error) iter.Seq2[agentbus.Chunk, error] {
+// passing is an answer whose chunks and error f has seen, and may change.
+func passing(answer iter.Seq2[agentbus.Chunk, error], f func(*agentbus.Chunk, error) error) iter.Seq2[agentbus.Chunk, error] {
 	return func(yield func(agentbus.Chunk, error) bool) {
 		for chunk, err := range answer {
-			if err != nil {
-				err = f(err)
-			}
+			err = f(&chunk, err)
 			if !yield(chunk, err) {
 				return
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/require"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -173,7 +174,7 @@ conversations:
   inner: {participants: [{agent: a}, {agent: b}], max_turns: 2}
   outer: {participants: [{agent: a}, {agent: inner}], max_turns: 2}
 `
-	text := fmt.Sprintf("store: {url: %q}\n", "sqlite:"+filepath.Join(t.TempDir(), "bus.db")) + fmt.Sprintf(yaml, a.URL)
+	text := fmt.Sprintf("store: {url: %q}\n", "sqlite:"+sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))) + fmt.Sprintf(yaml, a.URL)
 	c, _, err := config.Parse("test", []byte(text), config.Source{Dev: true, Env: func(name string) (string, bool) { return strings.Repeat("a1", 32), name == "KEY" }})
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +183,7 @@ conversations:
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
+	t.Cleanup(func() { closed(t, s) })
 	if r := converse(t, s, server.Start{Conversation: "outer", Seed: "x", Run: "run"}); r.Halt.Kind != agentbus.HaltMaxTurns {
 		t.Fatalf("halted with %+v", r.Halt)
 	}

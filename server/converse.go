@@ -1,11 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +39,16 @@ type Start struct {
 	// Authorization, Timeout and Force are looked at.
 	Resume bool
 	Force  bool // resume with another definition or seed (R15)
+	// OnHalt is what an error, or a budget that is used up, does; "": as the
+	// configuration says.
+	OnHalt conversation.OnHalt
+	// Reasoning is how much of what models thought is told; "": a summary (E25).
+	Reasoning string
+	// Threshold is the confidence below which a decision is asked about; nil:
+	// agentbus.DefaultThreshold (E30).
+	Threshold *float64
+	// Started is how the run was asked for, as its first event tells.
+	Started agentbus.RunStarted
 	// From forks another run (R23): the conversation and its seed are that one's,
 	// with the definition of today; Run is the new one's id. nil: a run of its own.
 	From *Fork
@@ -60,6 +72,21 @@ type spec struct {
 	Budget       *agentbus.Micros `json:"budget_micros,omitempty"`
 	Deadline     time.Time        `json:"deadline,omitzero"` // for workers: who resumes by hand sets another
 	From         *source          `json:"from,omitempty"`    // of a fork
+	// Ask are those whom what started it mentions, where mentions decide; nil: all.
+	Ask []agentbus.Speaker `json:"ask,omitempty"`
+
+	OnHalt    conversation.OnHalt  `json:"on_halt,omitempty"`
+	Reasoning string               `json:"reasoning,omitempty"`
+	Threshold *float64             `json:"threshold,omitempty"` // of confidences (E30)
+	Started   *agentbus.RunStarted `json:"started,omitempty"`   // how it was asked for over the event wire
+}
+
+// tell sets in o what the events of its run tell beside what happens.
+func (sp *spec) tell(o *conversation.Options) {
+	o.Reasoning, o.Threshold = sp.Reasoning, sp.Threshold
+	if sp.Started != nil {
+		o.Started = *sp.Started
+	}
 }
 
 // Converse drives a conversation here: its agents are called through this bus's
@@ -111,6 +138,7 @@ func (s *wiring) options(run agentbus.RunID) conversation.Options {
 	return conversation.Options{
 		Run: run, Payer: LocalPayer, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, MaxDepth: s.cfg.Limits.MaxDepth,
 		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
+		NoEscalation: s.cfg.Escalation == config.EscalationOff,
 	}
 }
 
@@ -130,13 +158,15 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 	if st.Timeout > 0 {
 		o.Deadline = time.Now().Add(st.Timeout)
 	}
-	sp := spec{Conversation: st.Conversation, Peers: st.Peers, MaxTurns: st.MaxTurns, Budget: st.Budget, Deadline: o.Deadline}
+	sp := st.spec(o.Deadline)
+	sp.Ask = s.mentioned(st.Conversation, st.Seed)
 	switch {
 	case st.Resume:
 		sp, err = s.resumed(ctx, st, &o)
 	case st.From != nil:
+		begun := sp
 		sp, o.Seed, err = s.forked(ctx, st.From)
-		sp.Deadline = o.Deadline
+		sp.Deadline, sp.OnHalt, sp.Reasoning, sp.Threshold, sp.Started = begun.Deadline, begun.OnHalt, begun.Reasoning, begun.Threshold, begun.Started
 	}
 	if err != nil {
 		return c, o, err
@@ -147,11 +177,25 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 	if o.Spec, err = json.Marshal(sp); err != nil {
 		return c, o, err
 	}
+	sp.tell(&o)
+	o.Redact = s.redacting(sp.Peers, o.Lineage.Auth)
 	if o.Sealed, err = s.seal(agentbus.ExecutionID(o.Run), st.Authorization); err != nil {
 		return c, o, err
 	}
 	c, err = s.conversation(sp)
 	return c, o, err
+}
+
+// spec is how a new run of st is built, whose time is up at deadline.
+func (st *Start) spec(deadline time.Time) spec {
+	sp := spec{
+		Conversation: st.Conversation, Peers: st.Peers, MaxTurns: st.MaxTurns, Budget: st.Budget, Deadline: deadline, OnHalt: st.OnHalt, Reasoning: st.Reasoning,
+		Threshold: st.Threshold,
+	}
+	if st.Started.Transport != "" {
+		sp.Started = &st.Started
+	}
+	return sp
 }
 
 // resumed returns how the conversation of a run was built, and sets in o who
@@ -197,7 +241,7 @@ func (sp *spec) again(st *Start, key func(string) agentbus.Credential) {
 func (s *wiring) conversation(sp spec) (conversation.Conversation, error) {
 	c, err := s.defined(sp)
 	if err == nil && sp.From != nil {
-		c = conversation.Fork(c, conversation.Source{Execution: sp.From.Execution, Turns: sp.From.Turns, Journal: s.store})
+		c = conversation.Fork(c, conversation.Source{Execution: sp.From.Execution, Turns: sp.From.Turns, Origin: sp.From.Origin, Journal: s.store})
 	}
 	return c, err
 }
@@ -215,13 +259,36 @@ func (s *wiring) defined(sp spec) (conversation.Conversation, error) {
 		}
 	}
 	c, err := s.configured(sp.Conversation, def)
+	if f, ok := c.Plan.(conversation.FanOut); ok && sp.Ask != nil {
+		f.Ask = sp.Ask
+		c.Plan = f
+	}
 	if sp.MaxTurns > 0 {
 		c.MaxTurns = sp.MaxTurns
 	}
 	if sp.Budget != nil {
 		c.Budget = sp.Budget
 	}
+	c.OnHalt = cmp.Or(sp.OnHalt, c.OnHalt)
 	return c, err
+}
+
+// ref is who an agent is on the event wire, where that is not what its speaker
+// says: one that speaks A2A is that of another host (E21).
+func (s *wiring) ref(agent string) agentbus.AgentRef {
+	a := s.cfg.Agents[agent]
+	if a.Kind != config.KindA2A {
+		return agentbus.AgentRef{}
+	}
+	base := a.URL
+	if base == "" && len(a.URLs) > 0 {
+		base = a.URLs[0]
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return agentbus.AgentRef{}
+	}
+	return agentbus.AgentRef{AgentID: agentbus.PeerAgent(u.Host, agent)}
 }
 
 func keys[V any](m map[string]V) []string {
@@ -244,9 +311,10 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 		b, err := s.agent(p.Agent)
 		faults = append(faults, err)
 		part := conversation.Participant{
-			Name: agentbus.Speaker(speakers[i]), Slug: p.Slug, Label: p.Label, Agent: p.Agent,
+			Name: agentbus.Speaker(speakers[i]), Slug: p.Slug, Label: p.Label, Agent: p.Agent, Ref: s.ref(p.Agent),
 			Backend: agentbus.Wrap(b, s.approvalOf(&def, i), s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned), calling),
-			Auth:    conversation.AuthMode(p.Auth),
+			Auth:    conversation.AuthMode(p.Auth), Tools: s.tools(p.Agent),
+			Decides: p.Decides && def.Plan != config.PlanModerator, // a moderator does by its plan
 		}
 		if a := s.cfg.Agents[p.Agent]; a.MaxCostUSD != nil {
 			part.MaxCost = *a.MaxCostUSD
@@ -254,6 +322,18 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 		c.Participants = append(c.Participants, part)
 	}
 	return c, errors.Join(faults...)
+}
+
+// tools are those that an agent may call; nil: it runs its own, or is no model.
+func (s *wiring) tools(agent string) []string {
+	a := s.cfg.Agents[agent]
+	switch {
+	case a.Kind != config.KindOpenAI:
+		return nil
+	case a.Tools != nil:
+		return a.Tools
+	}
+	return append([]string{}, s.cfg.Tools.Default...)
 }
 
 // plan returns the plan of a configured conversation; nil is the default one.
@@ -270,12 +350,7 @@ func (s *wiring) plan(def *config.Conversation) conversation.Plan {
 	case config.PlanRoundRobin:
 		return conversation.RoundRobin(names(""))
 	case config.PlanRelay:
-		var relay conversation.Relay
-		for i, name := range def.Speakers() {
-			agent := def.Participants[i].Agent
-			relay = append(relay, conversation.Peer{Speaker: agentbus.Speaker(name), Agent: agent, Address: s.cfg.Agents[agent].At})
-		}
-		return relay
+		return conversation.Relay(s.peersOf(def))
 	case config.PlanModerator:
 		return conversation.Moderator{Decides: agentbus.Speaker(def.Moderator), Others: names(def.Moderator)}
 	case config.PlanFanOut:
@@ -283,6 +358,26 @@ func (s *wiring) plan(def *config.Conversation) conversation.Plan {
 	case config.PlanAlternate:
 	}
 	return nil
+}
+
+// peersOf returns the participants of a conversation as others mention them.
+func (s *wiring) peersOf(def *config.Conversation) (all []conversation.Peer) {
+	for i, name := range def.Speakers() {
+		agent := def.Participants[i].Agent
+		all = append(all, conversation.Peer{Speaker: agentbus.Speaker(name), Agent: agent, Address: s.cfg.Agents[agent].At})
+	}
+	return all
+}
+
+// mentioned returns whom a text asks of a conversation whose mentions decide that;
+// nil: all.
+func (s *wiring) mentioned(name, text string) []agentbus.Speaker {
+	def := s.cfg.Conversations[name]
+	if !def.Mentions {
+		return nil
+	}
+	peers := slices.DeleteFunc(s.peersOf(&def), func(p conversation.Peer) bool { return string(p.Speaker) == def.Synthesizer })
+	return conversation.Mentioned(text, peers)
 }
 
 // peers builds a conversation of agents that are not configured, and makes them
@@ -304,9 +399,32 @@ func (s *wiring) peers(sp spec) (conversation.Conversation, error) {
 
 const defaultMaxTurns = 10
 
-// conversationAgent makes a configured conversation callable as an agent.
+// conversationAgent makes a configured conversation callable as an agent: where
+// mentions decide who is asked, those of the last message (C17).
 func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
-	sp := spec{Conversation: name}
+	all, err := s.conversationOf(spec{Conversation: name})
+	if err != nil || !s.cfg.Conversations[name].Mentions {
+		return all, err
+	}
+	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		last := ""
+		if n := len(c.Messages); n > 0 {
+			last = c.Messages[n-1].Content
+		}
+		ask := s.mentioned(name, last)
+		if ask == nil {
+			return all.Call(ctx, c)
+		}
+		some, err := s.conversationOf(spec{Conversation: name, Ask: ask})
+		if err != nil {
+			return func(yield func(agentbus.Chunk, error) bool) { yield(agentbus.Chunk{}, err) }
+		}
+		return some.Call(ctx, c)
+	}), nil
+}
+
+// conversationOf makes a backend of a conversation.
+func (s *wiring) conversationOf(sp spec) (agentbus.Backend, error) {
 	c, err := s.conversation(sp)
 	if err != nil {
 		return nil, err
@@ -318,6 +436,8 @@ func (s *wiring) conversationAgent(name string) (agentbus.Backend, error) {
 	return conversation.Backend(conversation.BackendConfig{
 		Conversation: c, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, Spec: stored, MaxDepth: s.cfg.Limits.MaxDepth,
 		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
+		NoEscalation: s.cfg.Escalation == config.EscalationOff,
+		Redact:       func(forwarded agentbus.Credential) conversation.Redactor { return s.redacting(nil, forwarded) },
 		Payer: func(ctx context.Context) agentbus.Payer {
 			p, _ := gateway.InProcessOf(ctx) // the gateway has said who pays
 			return p.Payer

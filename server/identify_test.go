@@ -209,9 +209,7 @@ func (s *secured) serve(c *config.Config) {
 		if err := <-served; err != nil {
 			s.t.Errorf("Serve: %v", err)
 		}
-		if err := s.Close(); err != nil {
-			s.t.Error(err)
-		}
+		closed(s.t, s.Server)
 	})
 }
 

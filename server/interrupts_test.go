@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/server"
 )
 
@@ -294,6 +295,75 @@ conversations:
 			t.Fatalf("round %d: %+v", round, r.Halt)
 		}
 	}
+}
+
+// R22, R23: a run that waits is forked at or before the turn that waits, and not
+// behind it; the fork asks for itself, and what is decided for one does not hold for
+// the other. Behind what was granted, nothing is asked.
+func TestForkOfARunThatWaits(t *testing.T) {
+	t.Parallel()
+	s := open(t, asking)
+	source := converse(t, s, server.Start{Conversation: "gated", Seed: "hello"})
+	fork := func(at int) *conversation.Result {
+		return converse(t, s, server.Start{From: &server.Fork{Run: source.Run, Turn: at}})
+	}
+	asked := map[agentbus.InterruptID]bool{source.Halt.Wait.Interrupts[0]: true}
+	for at, calls := range []int{1, 0} { // turns that are asked again
+		r := fork(at)
+		made, err := s.Store().Calls(t.Context(), r.Run)
+		if err != nil || r.Halt.Kind != agentbus.HaltWaiting || len(r.Turns) != 1 || len(made) != calls || r.Turns[0].Reply.Replayed != (at == 1) {
+			t.Fatalf("at %d: %+v after %d calls, %v", at, r, len(made), err)
+		}
+		asked[r.Halt.Wait.Interrupts[0]] = true
+		if _, err := s.Resolve(t.Context(), r.Halt.Wait.Interrupts[0], grant); err != nil {
+			t.Fatal(err)
+		}
+		if r = converse(t, s, server.Start{Run: r.Run, Resume: true}); r.Halt.Kind != agentbus.HaltMaxTurns {
+			t.Errorf("at %d: %+v", at, r.Halt)
+		}
+	}
+	if open := waiting(t, s); len(asked) != 3 || len(open) != 1 || open[0].Run != source.Run {
+		t.Errorf("%d interrupts, of which wait %+v", len(asked), open)
+	}
+	if err := forkFault(t, s, source.Run, 2); agentbus.CodeOf(err) != agentbus.CodeInvalidRequest || agentbus.AsError(err).Explain.Limit != 1 {
+		t.Errorf("behind it: %v", err)
+	}
+	if _, err := s.Resolve(t.Context(), source.Halt.Wait.Interrupts[0], grant); err != nil {
+		t.Fatal(err)
+	}
+	converse(t, s, server.Start{Run: source.Run, Resume: true})
+	r := fork(2)
+	if calls, err := s.Store().Calls(t.Context(), r.Run); err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || len(calls) != 0 || len(waiting(t, s)) != 0 {
+		t.Errorf("behind what was granted: %+v after %d calls, %v", r.Halt, len(calls), err)
+	}
+}
+
+// R21, R23: of a fan-out with a branch that waits, those before it can be copied.
+func TestForkOfAFanOutThatWaits(t *testing.T) {
+	t.Parallel()
+	s := open(t, asking+"  panel: {participants: [{agent: echo}, {agent: pay}, {agent: eliza}], plan: fan-out}\n")
+	source := converse(t, s, server.Start{Conversation: "panel", Seed: "hello"})
+	r := converse(t, s, server.Start{From: &server.Fork{Run: source.Run, Turn: 1}})
+	if r.Halt.Kind != agentbus.HaltWaiting || r.Halt.Wait.Interrupts[0] == source.Halt.Wait.Interrupts[0] {
+		t.Errorf("%+v", r.Halt)
+	}
+	if calls, err := s.Store().Calls(t.Context(), r.Run); err != nil || len(calls) != 2 {
+		t.Errorf("%d calls, %v", len(calls), err)
+	}
+	if err := forkFault(t, s, source.Run, 2); agentbus.CodeOf(err) != agentbus.CodeInvalidRequest {
+		t.Errorf("a branch that waits would be copied: %v", err)
+	}
+}
+
+// forkFault forks a run at a turn, and returns why that cannot be done.
+func forkFault(t *testing.T, s *server.Server, run agentbus.RunID, at int) (err error) {
+	t.Helper()
+	for _, err = range s.Converse(t.Context(), server.Start{From: &server.Fork{Run: run, Turn: at}}, nil) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // R22: what does not answer what was asked is refused, and decides nothing.

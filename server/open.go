@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 
+	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/store/postgres"
 	"github.com/agentbus/agentbus/store/sqlite"
 )
@@ -14,6 +15,14 @@ type opened struct {
 	Store
 
 	Queued func() int // writes that wait
+	bells
+}
+
+// bells ring for what other processes do on the store. One may be nil: nobody
+// rings, and who waits looks by itself.
+type bells struct {
+	WatchCall  func(key agentbus.Digest) (rung <-chan struct{}, release func()) // the end of a call (G22)
+	WatchStops func() (rung <-chan struct{}, release func())                    // runs that are stopped (G14)
 }
 
 // open opens the store of the configuration, and finds out how the processes
@@ -29,7 +38,7 @@ func (s *Server) open(ctx context.Context) (opened, error) {
 		if err != nil {
 			return opened{}, err
 		}
-		return opened{store, store.Queued}, nil
+		return opened{Store: store, Queued: store.Queued}, nil
 	}
 	store, err := postgres.Open(ctx, postgres.Config{
 		URL: c.Store.URL, Password: c.Store.Password, Logger: s.log, Committed: s.metrics.Committed, MostInterrupts: c.Interrupts.Most,
@@ -42,5 +51,5 @@ func (s *Server) open(ctx context.Context) (opened, error) {
 	if err := store.Join(ctx, s.owner); err != nil {
 		return opened{}, errors.Join(err, store.Close())
 	}
-	return opened{store, store.Queued}, nil
+	return opened{store, store.Queued, bells{store.WatchCall, store.WatchStops}}, nil
 }

@@ -53,6 +53,9 @@ func everyWaiting(t *testing.T, s *server.Server) (all []agentbus.InterruptID) {
 // measured.
 func TestSoakParked(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it drives five hundred runs")
+	}
 	runs := 500
 	if v := os.Getenv("AGENTBUS_SOAK"); v != "" {
 		runs, _ = strconv.Atoi(v)
@@ -131,7 +134,7 @@ conversations: {gated: {participants: [{agent: echo, approval: true}, {agent: ec
 // idle reports whether nothing is left to be driven.
 func idle(t *testing.T, s *server.Server) bool {
 	t.Helper()
-	orphans, err := s.Store().Orphans(t.Context(), 1, func(string) bool { return true }, func(agentbus.ExecutionID) bool { return false })
+	orphans, err := s.Store().Orphans(t.Context(), agentbus.Claim{}, 1, func(string) bool { return true }, func(agentbus.ExecutionID) bool { return false })
 	return err == nil && len(orphans) == 0 && s.Driving() == 0
 }
 

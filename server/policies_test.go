@@ -187,11 +187,13 @@ conversations:
 			}
 			calls, attempts := bus.Calls(result.Run), 0
 			for e, err := range bus.Server().Store().Events(t.Context(), result.Execution, -1) {
-				var told struct{ Attempts int }
-				if err != nil || e.Type == agentbus.EventTurnFailed && json.Unmarshal(e.Data, &told) != nil {
+				var told struct {
+					Bus struct{ Attempts int } `json:"agentbus"`
+				}
+				if err != nil || e.Type == agentbus.EventNodeFailed && json.Unmarshal(e.Data, &told) != nil {
 					t.Fatal(err, string(e.Data))
 				}
-				attempts = max(attempts, told.Attempts)
+				attempts = max(attempts, told.Bus.Attempts)
 			}
 			if len(calls) != 2 || calls[1].Attempts != 1+tt.retries || attempts != 1+tt.retries {
 				t.Errorf("the event tells of %d attempts, the ledger of %+v", attempts, calls)

@@ -77,7 +77,7 @@ func (s *wiring) newProgram(name string, a config.Agent) (*execagent.Agent, erro
 		Env: a.Env, ForwardAuthorizationEnv: a.ForwardEnv, Dir: dir, DirAge: a.DirAge, ShareDir: a.ShareDir,
 		Conversation: a.Affinity == config.AffinityConversation, InstallKey: s.store.InstallKey(), Session: execagent.Session(a.Session),
 		Worker: a.Mode == config.ExecWorker, Workers: a.Workers, WorkerIdle: a.WorkerIdle,
-		MaxDepth: s.cfg.Limits.MaxDepth, URL: s.address, Caller: onWhoseBill, Tokens: &s.tokens, Lookup: env, Logger: s.log,
+		MaxDepth: s.cfg.Limits.MaxDepth, URL: s.address, Caller: onWhoseBill, Within: within, Tokens: &s.tokens, Lookup: env, Logger: s.log,
 	})
 }
 
@@ -86,6 +86,12 @@ func (s *wiring) newProgram(name string, a config.Agent) (*execagent.Agent, erro
 func onWhoseBill(ctx context.Context) (agentbus.Principal, agentbus.Payer) {
 	p, _ := gateway.InProcessOf(ctx)
 	return p.Caller, p.Payer
+}
+
+// within tells the calls that one of an agent of this process is made inside of.
+func within(ctx context.Context) []agentbus.TurnKey {
+	p, _ := gateway.InProcessOf(ctx)
+	return p.Within
 }
 
 // address returns where the bus is reached from this machine, "" while it

@@ -41,7 +41,7 @@ agents:
 			t.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer alice-secret")
-		r.Header.Set(agentbus.HeaderRootContext, "root")
+		r.Header.Set(agentbus.RootContextIDHeader, "root")
 		status, body := b.do(r)
 		_, text, _ := strings.Cut(body, `"content":"`)
 		if text, _, _ = strings.Cut(text, `"`); status != 200 || text == "" {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -38,7 +39,7 @@ var reloadEnv = map[string]string{"ALICE": "alice-secret", "BOB": "bob-secret"}
 func serveFile(t *testing.T, yaml string) *fileBus {
 	t.Helper()
 	dir := t.TempDir()
-	b := &fileBus{t: t, path: filepath.Join(dir, "agentbus.yaml"), head: fmt.Sprintf("store: {url: %q}\nlisten: 127.0.0.1:0\n", "sqlite:"+filepath.Join(dir, "bus.db"))}
+	b := &fileBus{t: t, path: filepath.Join(dir, "agentbus.yaml"), head: fmt.Sprintf("store: {url: %q}\nlisten: 127.0.0.1:0\n", "sqlite:"+sqlitetest.Prepare(t, filepath.Join(dir, "bus.db")))}
 	b.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	b.write(yaml)
 	load := func() (*config.Config, []config.Warning, error) {
@@ -64,9 +65,7 @@ func serveFile(t *testing.T, yaml string) *fileBus {
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
+		closed(t, b.Server)
 	})
 	return b
 }

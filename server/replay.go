@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,9 +57,18 @@ func notDriven(run agentbus.RunID) error {
 // replay replays one execution.
 func (s *wiring) replay(ctx context.Context, e *agentbus.Execution, above map[place]agentbus.TurnID) (Replay, error) {
 	r := Replay{Execution: e.ID, Conversation: e.Conversation}
-	var sp spec
-	if err := json.Unmarshal(e.Spec, &sp); err != nil {
-		return r, fmt.Errorf("execution %s was not begun by this program: %w", e.ID, err)
+	sp, ours := specOf(e)
+	if !ours {
+		return r, &agentbus.Error{
+			Code: agentbus.CodeInvalidRequest, Message: "execution " + string(e.ID) + " is no conversation of this program",
+			Explain: &agentbus.Explain{Rule: "R23", Next: "a run of a workflow is replayed over the event wire: POST /v1/runs/ID:fork with mode replay"},
+		}
+	}
+	if _, known := s.cfg.Conversations[sp.Conversation]; !known && sp.Peers == nil {
+		return r, &agentbus.Error{
+			Code: agentbus.CodeRunConflict, Message: "conversation " + sp.Conversation + " is not in the configuration any more",
+			Explain: &agentbus.Explain{Rule: "R15", Next: "replay it with the definition it was begun with"},
+		}
 	}
 	c, err := s.conversation(sp)
 	if err != nil {
@@ -157,6 +167,7 @@ type Fork struct {
 type source struct {
 	Execution agentbus.ExecutionID `json:"execution"`
 	Turns     int                  `json:"turns"`
+	Origin    agentbus.ExecutionID `json:"origin,omitempty"` // the first run of the line, if Execution is not it (E45)
 }
 
 // forked returns how the conversation of a fork is built, and its seed.
@@ -172,12 +183,35 @@ func (s *Server) forked(ctx context.Context, f *Fork) (sp spec, seed string, err
 	if err := json.Unmarshal(e.Spec, &sp); err != nil {
 		return sp, "", fmt.Errorf("run %s was not begun by this program: %w", f.Run, err)
 	}
-	if f.Turn < 0 || f.Turn > e.Turns {
+	done, err := s.done(ctx, e)
+	if err != nil {
+		return sp, "", err
+	}
+	if f.Turn < 0 || f.Turn > done {
 		return sp, "", &agentbus.Error{
 			Code: agentbus.CodeInvalidRequest, Message: fmt.Sprintf("run %s cannot be forked at turn %d", f.Run, f.Turn),
-			Explain: &agentbus.Explain{Rule: "R23", Observed: f.Turn, Limit: e.Turns, Next: fmt.Sprintf("it has %d turns done: fork it at 0 to %d", e.Turns, e.Turns)},
+			Explain: &agentbus.Explain{Rule: "R23", Observed: f.Turn, Limit: done, Next: fmt.Sprintf("its first %d turns are done: fork it at 0 to %d", done, done)},
 		}
 	}
-	sp.From = &source{Execution: e.ID, Turns: f.Turn}
+	from := &source{Execution: e.ID, Turns: f.Turn}
+	if sp.From != nil {
+		from.Origin = cmp.Or(sp.From.Origin, sp.From.Execution)
+	}
+	sp.From = from
 	return sp, e.Seed, nil
+}
+
+// done returns how many of its first turns a run has done. Those behind one that
+// is open or waits, which are branches beside it, do not count.
+func (s *Server) done(ctx context.Context, e *agentbus.Execution) (n int, err error) {
+	for t, err := range s.store.Turns(ctx, e.ID) {
+		if err != nil {
+			return 0, err
+		}
+		if t.State == agentbus.TurnPending || t.State == agentbus.TurnWaiting {
+			break
+		}
+		n++
+	}
+	return min(n, e.Turns), nil
 }

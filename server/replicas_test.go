@@ -99,8 +99,6 @@ func TestReplicasStopTogether(t *testing.T) {
 func closeAll(t *testing.T, all ...*server.Server) {
 	t.Helper()
 	for _, s := range all {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		closed(t, s)
 	}
 }

@@ -59,8 +59,10 @@ type Server struct {
 	owner   string
 	alive   func(owner string) bool // whether the process that owner names may still run
 	store   Store
+	bells   bells // of the store
 	admin   *admin.API
 	wop     *openwop.Host   // runs and events on the wire of OpenWOP
+	starts  *starts         // conversations that are begun there
 	agents  *httpx.Direct   // to agents on the network
 	tasks   *httpx.Direct   // to those that speak A2A, whose answers may begin when their task is over
 	issuers *http.Transport // to those who know tokens
@@ -97,7 +99,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 			Explain: &agentbus.Explain{Next: "see to what stands there, or name another store: store.url in the configuration, or AGENTBUS_STORE_URL"},
 		}
 	}
-	s.store = store.Store
+	s.store, s.bells = store.Store, store.bells
 	s.releaseDead(ctx)
 	s.dial()
 	if s.traces, err = telemetry.NewTraces(ctx, telemetry.TracesConfig{OTLP: c.Telemetry.OTLP, Version: c.Version, Logger: s.log}); err != nil {
@@ -165,7 +167,10 @@ func (s *wiring) stopAgain(ctx context.Context) error {
 func (s *Server) Stop(ctx context.Context, run agentbus.RunID, by string) (cancelled int, err error) {
 	cancelled = s.now().gateway.Stop(run)
 	s.log.LogAttrs(ctx, slog.LevelInfo, "run stopped", slog.String("run", string(run)), slog.String("by", by), slog.Int("calls", cancelled))
-	return cancelled, s.store.StopRun(ctx, run, by, time.Now())
+	if err = s.store.StopRun(ctx, run, by, time.Now()); err == nil {
+		s.endStopped(ctx, run)
+	}
+	return cancelled, err
 }
 
 // Live returns the calls that agents are being asked right now, oldest first.
@@ -176,6 +181,9 @@ func (s *Server) Live() []agentbus.CallRecord { return s.now().gateway.Live() }
 func (s *Server) Close() error {
 	if s.wop != nil {
 		s.wop.Close()
+	}
+	if s.starts != nil {
+		s.starts.wait()
 	}
 	if s.face != nil {
 		s.face.Close()
@@ -247,6 +255,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.recovering(ctx)()
 	work := s.work(ctx)
 	defer work.wait()
+	defer s.starts.wait()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
@@ -255,10 +264,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	case <-s.store.Broken():
 		patience := min(brokenPatience, s.now().cfg.DrainTimeout)
 		work.leave(patience)
+		s.starts.leave(patience)
 		return errors.Join(errBroken, s.drain(ctx, srv, served, patience))
 	case <-ctx.Done():
 	}
 	work.leave(s.now().cfg.DrainTimeout)
+	s.starts.leave(s.now().cfg.DrainTimeout)
 	return s.drain(ctx, srv, served, s.now().cfg.DrainTimeout)
 }
 

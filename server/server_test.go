@@ -21,10 +21,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/agentbustest"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/execagent"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/pgtest"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -81,7 +83,7 @@ func open(t *testing.T, yaml string) *server.Server {
 // openAt is open with the store at path.
 func openAt(t *testing.T, path, yaml string) *server.Server {
 	t.Helper()
-	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+path) + yaml
+	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+sqlitetest.Prepare(t, path)) + yaml
 	c, _, err := config.Parse("test", []byte(yaml), config.Source{Dev: true, Env: func(string) (string, bool) { return "", false }})
 	if err != nil {
 		t.Fatal(err)
@@ -93,12 +95,20 @@ func openAt(t *testing.T, path, yaml string) *server.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { closed(t, s) })
 	return s
+}
+
+// closed closes a bus at the end of its test, once its runs have been replayed
+// (R23). The test may have closed it before.
+func closed(t *testing.T, s *server.Server) {
+	t.Helper()
+	if _, err := s.Store().StoppedRuns(context.WithoutCancel(t.Context())); err == nil {
+		agentbustest.Replay(t, s)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 const twoAgents = `

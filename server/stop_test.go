@@ -13,6 +13,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -21,7 +22,7 @@ import (
 // closes it.
 func buildAt(t *testing.T, path, yaml string, keys ...identity.StaticKey) *server.Server {
 	t.Helper()
-	return buildOn(t, "sqlite:"+path, yaml, keys...)
+	return buildOn(t, "sqlite:"+sqlitetest.Prepare(t, path), yaml, keys...)
 }
 
 // buildOn is buildAt for any store.
@@ -93,14 +94,14 @@ func TestStop(t *testing.T) {
 	if n, err := s.Stop(t.Context(), run, "ops"); n != 1 || err != nil {
 		t.Errorf("stopped %d calls, %v", n, err)
 	}
-	if h := <-halted; h.Kind != agentbus.HaltParticipantError || h.Error == nil || h.Error.Code != agentbus.CodeRunStopped {
+	if h := <-halted; h.Kind != agentbus.HaltAbort || !h.Final() || h.Error == nil || h.Error.Code != agentbus.CodeRunStopped {
 		t.Errorf("the driver halted with %+v", h)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s = buildAt(t, path, yaml)
-	defer func() { _ = s.Close() }()
+	defer closed(t, s)
 	noKey := func(string) agentbus.Credential { return agentbus.Credential{} }
 	for e, err := range s.Converse(t.Context(), server.Start{Run: run, Resume: true}, noKey) {
 		if err != nil {
@@ -121,7 +122,7 @@ func TestStopNested(t *testing.T) {
 	slow, called := newSilent(t)
 	s := buildAt(t, filepath.Join(t.TempDir(), "bus.db"), fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1"),
 		identity.StaticKey{Principal: agentbus.Principal{ID: "alice"}, Secret: user})
-	defer func() { _ = s.Close() }()
+	defer closed(t, s)
 	type got struct {
 		status int
 		body   string
@@ -158,7 +159,7 @@ func TestDeclaredAgents(t *testing.T) {
 	s := buildAt(t, filepath.Join(t.TempDir(), "bus.db"), fmt.Sprintf(twoAgents, a.URL+"/v1", b.URL+"/v1"), identity.StaticKey{
 		Principal: agentbus.Principal{ID: "alice", Grants: &agentbus.Grants{Agents: []string{"inner"}}}, Secret: user,
 	})
-	defer func() { _ = s.Close() }()
+	defer closed(t, s)
 	if status, body := askAs(t, s, "user-secret", "a", ""); status != http.StatusForbidden {
 		t.Errorf("by itself: %d %s", status, body)
 	}

@@ -62,9 +62,10 @@ type Stops interface {
 
 // Waiting are the runs that wait for a driver, and what one needs (R18, R19).
 type Waiting interface {
-	// Orphans returns running top-level runs that nobody drives, at most limit,
-	// and none that skip names. alive and skip must not use the store.
-	Orphans(ctx context.Context, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error)
+	// Orphans claims running top-level runs that nobody drives, at most limit, and
+	// none that skip names; a claim without an Owner only looks. alive and skip
+	// must not use the store.
+	Orphans(ctx context.Context, claim agentbus.Claim, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error)
 	// Sealed returns the credential that an execution was opened with last.
 	Sealed(ctx context.Context, id agentbus.ExecutionID) (sealed []byte, found bool, err error)
 }

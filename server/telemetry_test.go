@@ -79,9 +79,7 @@ func TestSpansOfABus(t *testing.T) {
 		}
 	}
 	srv.Close() // a span is made behind its answer
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, s)
 	told, _ := agentbus.ParseTraceParent(b.headers()[0].Get(agentbus.HeaderTraceParent))
 	got := strings.Join(c.Chain(hex.EncodeToString(told.Span[:])), " < ")
 	if want := "invoke_agent b < POST /v1/chat/completions < invoke_agent inner < POST /v1/chat/completions < b7ad6b7169203331"; got != want {

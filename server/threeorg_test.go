@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -30,9 +32,10 @@ import (
 // A sibling is an agent of organisation C on the SDK of A2A. One with a price
 // asks to be paid first, by a policy part and in the words of x402.
 type sibling struct {
-	name  string
-	sells bool
-	hangs bool
+	name    string
+	sells   bool
+	hangs   bool
+	refuses map[string]any // the policy part by which it does
 
 	mu        sync.Mutex
 	executed  int
@@ -75,6 +78,12 @@ func (s *sibling) Execute(ctx context.Context, e *a2asrv.ExecutorContext) iter.S
 			yield(sdk.NewStatusUpdateEvent(e, sdk.TaskStateInputRequired, m), nil)
 			return
 		}
+		if s.refuses != nil {
+			m := sdk.NewMessage(sdk.MessageRoleAgent, sdk.NewTextPart("no"))
+			m.Metadata = map[string]any{"mentionable": map[string]any{"policy": s.refuses}}
+			yield(sdk.NewStatusUpdateEvent(e, sdk.TaskStateRejected, m), nil)
+			return
+		}
 		if yield(sdk.NewArtifactEvent(e, sdk.NewTextPart("work of "+s.name)), nil) {
 			yield(sdk.NewStatusUpdateEvent(e, sdk.TaskStateCompleted, nil), nil)
 		}
@@ -113,7 +122,7 @@ func (s *sibling) serve(t *testing.T) (url string) {
 // organisation starts the bus of one of them, with a store of its own.
 func organisation(t *testing.T, yaml string, keys ...identity.StaticKey) (*server.Server, *httptest.Server) {
 	t.Helper()
-	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+filepath.Join(t.TempDir(), "bus.db")) + yaml
+	yaml = fmt.Sprintf("store: {url: %q}\n", "sqlite:"+sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))) + yaml
 	c, _, err := config.Parse("test", []byte(yaml), config.Source{Dev: true, Env: func(name string) (string, bool) { return "org-b-secret", name == "ORG_B" }})
 	if err != nil {
 		t.Fatal(err)
@@ -125,9 +134,7 @@ func organisation(t *testing.T, yaml string, keys ...identity.StaticKey) (*serve
 	bus := httptest.NewServer(s.Handler())
 	t.Cleanup(func() {
 		bus.Close()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		closed(t, s)
 	})
 	return s, bus
 }
@@ -138,6 +145,7 @@ type three struct {
 	b, c     *server.Server
 	at       *httptest.Server // B
 	siblings []*sibling
+	header   http.Header // of what is sent
 }
 
 func newThree(t *testing.T, siblings ...*sibling) *three {
@@ -158,17 +166,35 @@ func newThree(t *testing.T, siblings ...*sibling) *three {
 	}
 	fmt.Fprintf(&ofB, "conversations:\n  desk: {plan: fan-out, max_turns: %d, participants: [%s]}\n", len(siblings), strings.Join(list, ", "))
 	b, atB := organisation(t, ofB.String(), user, other)
-	return &three{b, c, atB, siblings}
+	return &three{b: b, c: c, at: atB, siblings: siblings}
 }
 
 // send sends a message as the dispatcher does, and returns the answer as it came.
 func (w *three) send(t *testing.T, key, id, task, metadata string) gjson.Result {
 	t.Helper()
-	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":%q,"taskId":%q,"role":"ROLE_USER","parts":[{"text":"compare"}],"metadata":%s}}}`, id, task, metadata)
+	return w.ask(t, key, id, task, "compare", metadata)
+}
+
+// ask is send with another text.
+func (w *three) ask(t *testing.T, key, id, task, text, metadata string) gjson.Result {
+	t.Helper()
+	return w.post(t, key, fmt.Sprintf(`{"messageId":%q,"taskId":%q,"role":"ROLE_USER","parts":[{"text":%q}],"metadata":%s}`, id, task, text, metadata))
+}
+
+// in sends a text in a context.
+func (w *three) in(t *testing.T, contextID, id, text string) gjson.Result {
+	t.Helper()
+	return w.post(t, "user-secret", fmt.Sprintf(`{"messageId":%q,"contextId":%q,"role":"ROLE_USER","parts":[{"text":%q}]}`, id, contextID, text))
+}
+
+func (w *three) post(t *testing.T, key, message string) gjson.Result {
+	t.Helper()
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":%s}}`, message)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.at.URL+"/a2a/desk", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
+	maps.Copy(r.Header, w.header)
 	r.Header.Set("Authorization", "Bearer "+key)
 	r.Header.Set("A2A-Version", "1.0")
 	r.Header.Set("Content-Type", "application/json")

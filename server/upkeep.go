@@ -33,21 +33,33 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 		s.releaseDead(ctx)
 		known := make(map[agentbus.RunID]bool)
 		for ctx.Err() == nil {
+			stopped, release := s.watchStops()
 			s.expire(ctx)
 			s.stopToo(ctx, known)
 			select {
+			case <-stopped:
 			case <-tick.C:
 				s.sweep(ctx)
 				s.releaseDead(ctx)
 			case <-late.C:
 			case <-ctx.Done():
 			}
+			release()
 		}
 	}()
 	return func() {
 		cancel()
 		<-ended
 	}
+}
+
+// watchStops returns a channel that is closed when another bus stopped a run;
+// nil: nobody rings.
+func (s *Server) watchStops() (rung <-chan struct{}, release func()) {
+	if s.bells.WatchStops == nil {
+		return nil, func() {}
+	}
+	return s.bells.WatchStops()
 }
 
 // stopToo stops the runs that another bus on this store has stopped since (G14).

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"sync"
-
 	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/eventlog"
 	"github.com/agentbus/agentbus/gateway"
@@ -27,9 +25,7 @@ type wiring struct {
 	found    *a2a.Directory
 	programs map[string]*program // agents that are programs, by name
 	breakers map[guarded]*policy.Breaker
-
-	redactOnce sync.Once
-	redact     *eventlog.Redactor
+	redacts  *eventlog.Redactor // of what drivers and the event wire store
 }
 
 // now returns the wiring in force.
@@ -41,6 +37,7 @@ func (s *Server) wire(c Config) (*wiring, error) {
 	if err := w.buildIdentity(); err != nil {
 		return nil, err
 	}
+	w.redacts = eventlog.NewRedactor(w.configuredSecrets()...)
 	w.buildBreakers()
 	if err := w.buildAgents(); err != nil {
 		return nil, err
@@ -103,7 +100,7 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
 		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
 		Chain:           s.chainRules(),
-		Owner:           s.owner, Alive: s.alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
+		Owner:           s.owner, Alive: s.alive, WatchCall: s.bells.WatchCall, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
 		Observers: []gateway.Observer{s.metrics}, Directory: s.found, Face: s.face,
 		A2A: s.a2a(),
 	}

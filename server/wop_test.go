@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -21,7 +22,7 @@ import (
 // wop opens a bus under the conformance profile, and its public listener.
 func wop(t *testing.T, path string) (*server.Server, string, func()) {
 	t.Helper()
-	text := "store: {url: \"sqlite:" + path + "\"}\nkeys: [{id: alice, secret: alice-secret-of-the-test}]\nagents: {echo: {kind: builtin, builtin: echo}}\n"
+	text := "store: {url: \"sqlite:" + sqlitetest.Prepare(t, path) + "\"}\nkeys: [{id: alice, secret: alice-secret-of-the-test}]\nagents: {echo: {kind: builtin, builtin: echo}}\n"
 	c, _, err := config.Parse("test", []byte(text), config.Source{Dev: true, Env: func(string) (string, bool) { return "", false }})
 	if err != nil {
 		t.Fatal(err)

@@ -119,7 +119,8 @@ func (w *workers) take(until, ctx context.Context) (found int, err error) {
 	if room == 0 {
 		return 0, nil
 	}
-	orphans, err := w.store.Orphans(until, room, w.alive, func(id agentbus.ExecutionID) bool { return w.skips(agentbus.RunID(id)) })
+	claim := agentbus.Claim{Owner: w.owner, TTL: w.cfg.Workers.Lease}
+	orphans, err := w.store.Orphans(until, claim, room, w.alive, func(id agentbus.ExecutionID) bool { return w.skips(agentbus.RunID(id)) })
 	for i := range orphans {
 		e := &orphans[i]
 		if !w.driven.begin(e.Run) {
@@ -155,13 +156,13 @@ func (w *workers) perform(ctx context.Context, e *agentbus.Execution) error {
 	if openwop.Drives(e) {
 		err := w.wop.Drive(ctx, e.ID)
 		if errors.Is(err, openwop.ErrAlone) {
-			err = fmt.Errorf("%w: %w", errAlone, err)
+			err = errors.Join(fmt.Errorf("%w: %w", errAlone, err), w.handBack(ctx, e))
 		}
 		return err
 	}
 	c, o, err := w.now().orphan(ctx, e)
 	if err != nil {
-		return err
+		return errors.Join(err, w.handBack(ctx, e))
 	}
 	w.log.LogAttrs(ctx, slog.LevelInfo, "run taken up", slog.String("run", string(e.Run)), slog.String("conversation", e.Conversation))
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -172,11 +173,21 @@ func (w *workers) perform(ctx context.Context, e *agentbus.Execution) error {
 			return err
 		case event.Result != nil:
 			w.log.LogAttrs(ctx, slog.LevelInfo, "run halted", slog.String("run", string(e.Run)), slog.String("halt", string(event.Result.Halt.Kind)), slog.Int("turns", len(event.Result.Turns)))
-		case w.leaving.Load() && (event.Type == agentbus.EventStarted || event.Type == agentbus.EventResumed || event.Type == agentbus.EventTurnDone):
+		case w.leaving.Load() && (event.Type == conversation.EventStarted || event.Type == conversation.EventResumed || event.Type == conversation.EventTurnDone):
 			cancel(conversation.ErrLeave)
 		}
 	}
 	return nil
+}
+
+// handBack gives back a run that was claimed and not begun: another process may
+// be the one for it.
+func (w *workers) handBack(ctx context.Context, e *agentbus.Execution) error {
+	_, err := w.store.Open(ctx, *e, agentbus.Claim{TakeOver: e.Lease.Epoch})
+	if agentbus.CodeOf(err) == agentbus.CodeRunConflict {
+		return nil // somebody has it
+	}
+	return err
 }
 
 // settle notes how the driving of a run ended, so that what failed is not tried
@@ -206,13 +217,14 @@ func (w *workers) settle(ctx context.Context, run agentbus.RunID, err error) {
 func (s *wiring) orphan(ctx context.Context, e *agentbus.Execution) (c conversation.Conversation, o conversation.Options, err error) {
 	o = s.options(e.Run)
 	o.Payer, o.Spec = e.Payer, e.Spec
-	var sp spec
-	if json.Unmarshal(e.Spec, &sp) != nil || sp.Conversation == "" {
+	sp, ours := specOf(e)
+	if !ours {
 		return c, o, fmt.Errorf("%w: it was not begun by this program", errAlone)
 	}
 	if sp.Peers != nil {
 		return c, o, fmt.Errorf("%w: its agents are not in the configuration; agentbus resume goes on with it", errAlone)
 	}
+	sp.tell(&o)
 	if c, err = s.conversation(sp); err != nil {
 		return c, o, fmt.Errorf("%w: %w", errAlone, err)
 	}
@@ -234,16 +246,22 @@ func (s *wiring) orphan(ctx context.Context, e *agentbus.Execution) (c conversat
 	return c, o, nil
 }
 
+// specOf returns how the conversation of a run is built; ours tells whether this
+// program began it.
+func specOf(e *agentbus.Execution) (sp spec, ours bool) {
+	return sp, json.Unmarshal(e.Spec, &sp) == nil && sp.Conversation != ""
+}
+
 // credit gives o the sealed credential of a run that somebody pays for, or the
 // halt of one that waits for it (R18).
 func (s *wiring) credit(ctx context.Context, e *agentbus.Execution, o *conversation.Options) error {
-	if e.Payer == LocalPayer {
+	if o.Redact = s.redacting(nil); e.Payer == LocalPayer {
 		return nil
 	}
 	c, why, err := s.unsealed(ctx, e)
 	if err == nil && why != "" {
 		o.Halt = waiting(e.Payer, why)
 	}
-	o.Lineage.Auth = c
+	o.Lineage.Auth, o.Redact = c, s.redacting(nil, c)
 	return err
 }

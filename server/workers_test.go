@@ -288,7 +288,7 @@ limits: {in_flight: %d}
 			most = m
 		}
 		atOnce = max(atOnce, s.Driving())
-		waiting, err := s.Store().Orphans(t.Context(), 1, func(string) bool { return true }, func(agentbus.ExecutionID) bool { return false })
+		waiting, err := s.Store().Orphans(t.Context(), agentbus.Claim{}, 1, func(string) bool { return true }, func(agentbus.ExecutionID) bool { return false })
 		if err != nil {
 			t.Fatal(err)
 		}

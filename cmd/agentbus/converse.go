@@ -25,10 +25,15 @@ type runVerb struct {
 	MaxUSD   string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more."`
 	Timeout  time.Duration `placeholder:"10m" help:"It is over after this time."`
 	Detach   bool          `help:"Print the id of the run and return; a bus that serves over the same store drives it."`
+	Server   string        `placeholder:"URL" help:"A bus that serves: it drives the run, one of its conversations, paid by AGENTBUS_TOKEN. Else it is driven here."`
 }
 
-// Run drives the conversation here, over the store of the configuration.
+// Run drives the conversation here, over the store of the configuration, or
+// follows it at a bus.
 func (v *runVerb) Run(ctx context.Context, a *app) error {
+	if v.Server != "" {
+		return v.onServer(ctx, a)
+	}
 	st, err := v.start(a)
 	if err != nil {
 		return err
@@ -341,9 +346,9 @@ func (s *show) note(text string) {
 
 func (s *show) event(e *conversation.Event) {
 	switch e.Type {
-	case agentbus.EventStarted:
+	case conversation.EventStarted:
 		s.printf("%s\n", s.paint.dim("run "+string(e.Run)))
-	case agentbus.EventResumed:
+	case conversation.EventResumed:
 		s.printf("%s\n", s.paint.dim("run "+string(e.Run)+" goes on after "+plural(len(e.Turns), "turn")))
 		for i := range e.Turns {
 			if e.Turns[i].State == agentbus.TurnDone {
@@ -354,13 +359,13 @@ func (s *show) event(e *conversation.Event) {
 		s.printf("%s\n", s.paint.dim(fmt.Sprintf("%s failed, and is tried again: ×%d", named(e.Turn), e.Turn.Attempts)))
 	case conversation.EventToolCall:
 		s.printf("%s\n", s.paint.dim("tool "+harmless(e.Chunk.ToolCall.Name)))
-	case agentbus.EventTurnDone:
+	case conversation.EventTurnDone:
 		s.turn(e.Turn)
-	case agentbus.EventTurnFailed:
+	case conversation.EventTurnFailed:
 		s.printf("%s\n", s.paint.red(named(e.Turn)+" failed"))
-	case agentbus.EventInterruptRequested:
+	case conversation.EventInterruptRequested:
 		s.printf("%s\n", s.paint.bold(named(e.Turn)+" asks: "+harmless(e.Turn.Error.Ask.Title)))
-	case agentbus.EventTurnCancelled:
+	case conversation.EventTurnCancelled:
 		s.printf("%s\n", s.paint.dim(named(e.Turn)+" cancelled: it was not needed any more"))
 	}
 }

@@ -240,7 +240,7 @@ func (v *demoVerb) drive(ctx context.Context, a *app) error {
 			return errors.New(e.Result.Halt.String())
 		case e.Type == conversation.EventDelta:
 			err = tell.Encode(driven{Index: e.Turn.Index, Speaker: string(e.Turn.Speaker), Delta: true})
-		case e.Type == agentbus.EventTurnDone:
+		case e.Type == conversation.EventTurnDone:
 			err = tell.Encode(driven{Index: e.Turn.Index, Speaker: string(e.Turn.Speaker), Text: e.Turn.Reply.Text})
 		}
 		if err != nil {

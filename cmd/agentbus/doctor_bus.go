@@ -127,7 +127,7 @@ func (d *doctor) version(ctx context.Context) {
 		}
 	}
 	info, _ := debug.ReadBuildInfo()
-	own := newBuild(info, linkedVersion)
+	own := newBuild(info, linkedVersion, linkedRevision)
 	if at == "" {
 		d.find(checkVersion, "", levelNote, own.String()+"; no bus runs to compare it with", "agentbus serve starts one; --server names one elsewhere")
 		return

@@ -14,7 +14,7 @@ const maxSkew = 30 * time.Second
 func (d *doctor) clock() {
 	now := time.Now()
 	info, _ := debug.ReadBuildInfo()
-	made, err := time.Parse(time.RFC3339, newBuild(info, linkedVersion).Time)
+	made, err := time.Parse(time.RFC3339, newBuild(info, linkedVersion, linkedRevision).Time)
 	switch synchronised, known := clockSynchronised(); {
 	case err == nil && now.Before(made):
 		d.find(checkClock, "", levelFault, "it is "+when(now)+" here, before this program was made, at "+when(made), "set the clock of this machine, and let NTP keep it")

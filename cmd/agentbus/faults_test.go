@@ -37,6 +37,9 @@ func faulty(t *testing.T) (path string) {
 // G24, G27, G28, I1, I2, I3, I5, I7).
 func TestKilledAtEveryPoint(t *testing.T) { //nolint:tparallel // what follows the group waits for all of it
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it kills some eighty processes, which are built without the race detector")
+	}
 	program := faulty(t)
 	var mu sync.Mutex
 	kills := make(map[faults.Point]int, len(faults.Points()))

@@ -100,8 +100,11 @@ func (v *traceVerb) tell(a *app, n *news) error {
 		return (&eventsVerb{}).print(a, &n.Event)
 	}
 	p := a.colours(a.stdout)
+	if quiet(n.Type) {
+		return nil
+	}
 	what := strings.TrimPrefix(n.Type, "agentbus.")
-	if n.Type == agentbus.EventTurnFailed {
+	if n.Type == agentbus.EventNodeFailed || n.Type == agentbus.EventRunFailed {
 		what = p.red(what)
 	}
 	who := n.execution.Conversation
@@ -113,53 +116,108 @@ func (v *traceVerb) tell(a *app, n *news) error {
 	return err
 }
 
+// quiet reports whether events of a type say no more than those around them.
+func quiet(eventType string) bool {
+	switch eventType {
+	case agentbus.EventNodeStarted, agentbus.EventInvocationStarted, agentbus.EventInvocationCompleted, agentbus.EventProviderUsage, agentbus.EventOutputChunk,
+		agentbus.EventAgentReasoningDelta, agentbus.EventConversationExchanged, agentbus.EventChannelWritten, agentbus.EventConversationOpened, agentbus.EventConversationClosed:
+		return true
+	}
+	return false
+}
+
+// told is what the data of an event may hold that is worth a few words.
+type told struct {
+	Reasoning string              `json:"reasoning"`
+	ToolName  string              `json:"toolName"`
+	Status    string              `json:"status"`
+	From      string              `json:"fromAgentId"`
+	To        string              `json:"toAgentId"`
+	Error     agentbus.EventError `json:"error"`
+	Decision  json.RawMessage     `json:"decision"`
+	Attempt   int                 `json:"attempt"`
+	Bus       struct {
+		Attempts int             `json:"attempts"`
+		Cost     agentbus.Micros `json:"cost_micros"`
+		Usage    *agentbus.Usage `json:"usage"`
+		Replayed bool            `json:"replayed"`
+		Turns    int             `json:"turns"`
+		Ask      *agentbus.Ask   `json:"ask"`
+		Halt     *agentbus.Halt  `json:"halt"`
+		Resolved []struct {
+			Interrupt agentbus.InterruptID `json:"interrupt"`
+			Decision  agentbus.Decision    `json:"decision"`
+			By        string               `json:"by"`
+		} `json:"resolved"`
+	} `json:"agentbus"`
+}
+
 // gist is what the data of an event come to in a few words.
 func gist(e *agentbus.Event) string {
-	var d struct {
-		Attempts  int                    `json:"attempts"`
-		Cost      agentbus.Micros        `json:"cost_micros"`
-		Usage     *agentbus.Usage        `json:"usage"`
-		Replayed  bool                   `json:"replayed"`
-		Code      agentbus.Code          `json:"code"`
-		Message   string                 `json:"message"`
-		Turns     int                    `json:"turns"`
-		Title     string                 `json:"title"`
-		Asked     []agentbus.InterruptID `json:"interrupts"`
-		Interrupt agentbus.InterruptID   `json:"interrupt"`
-		Decision  agentbus.Decision      `json:"decision"`
-		By        string                 `json:"by"`
-		agentbus.Halt
-	}
+	var d told
 	if json.Unmarshal(e.Data, &d) != nil {
 		return ""
 	}
-	switch e.Type {
-	case agentbus.EventTurnDone:
-		s := "$" + d.Cost.USD()
-		if d.Usage != nil {
-			s = fmt.Sprintf("tokens %d→%d  ", d.Usage.InputTokens, d.Usage.OutputTokens) + s
-		}
-		if d.Attempts > 1 {
-			s += fmt.Sprintf("  %d attempts", d.Attempts)
-		}
-		if d.Replayed {
-			s += "  from memory"
-		}
-		return s
-	case agentbus.EventTurnFailed:
-		return string(d.Code) + "  " + d.Message
-	case agentbus.EventInterruptRequested:
-		return fmt.Sprintf("%s  %s", d.Title, d.Asked)
-	case agentbus.EventInterruptResolved:
-		return strings.TrimSpace(fmt.Sprintf("%s %s %s", d.Interrupt, d.Decision, d.By))
-	case agentbus.EventResumed:
-		return "after " + plural(d.Turns, "turn")
-	case agentbus.EventHalted:
-		h := d.Halt
-		h.Turns = d.Turns
-		return h.String()
+	switch {
+	case d.Bus.Halt != nil:
+		return d.Bus.Halt.String()
+	case d.Bus.Ask != nil:
+		return fmt.Sprintf("%s  %s", d.Bus.Ask.Title, d.Bus.Ask.Interrupts)
+	case len(d.Bus.Resolved) > 0:
+		r := d.Bus.Resolved[0]
+		return strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Interrupt, r.Decision, r.By))
+	case e.Type == agentbus.EventNodeCompleted:
+		return d.completed()
+	case e.Type == agentbus.EventRunResumed:
+		return "after " + plural(d.Bus.Turns, "turn")
+	}
+	return d.agents(e.Type)
+}
+
+// completed is what a turn took.
+func (d *told) completed() string {
+	b := &d.Bus
+	s := "$" + b.Cost.USD()
+	if b.Usage != nil {
+		s = fmt.Sprintf("tokens %d→%d  ", b.Usage.InputTokens, b.Usage.OutputTokens) + s
+	}
+	if b.Attempts > 1 {
+		s += fmt.Sprintf("  %d attempts", b.Attempts)
+	}
+	if b.Replayed {
+		s += "  from memory"
+	}
+	return s
+}
+
+// agents is what an agent did.
+func (d *told) agents(eventType string) string {
+	switch eventType {
+	case agentbus.EventNodeFailed, agentbus.EventRunFailed:
+		return d.Error.Code + "  " + d.Error.Message
+	case agentbus.EventNodeRetried:
+		return fmt.Sprintf("attempt %d", d.Attempt+1)
+	case agentbus.EventAgentReasoned:
+		return inALine(d.Reasoning)
+	case agentbus.EventAgentToolCalled:
+		return d.ToolName
+	case agentbus.EventAgentToolReturned:
+		return strings.TrimSpace(d.ToolName + "  " + d.Status + "  " + d.Error.Code)
+	case agentbus.EventAgentHandoff:
+		return d.From + " → " + d.To
+	case agentbus.EventAgentDecided, agentbus.EventOrchestratorDecided:
+		return inALine(string(d.Decision))
 	}
 	return ""
+}
+
+// inALine is s in a line.
+func inALine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if r := []rune(s); len(r) > 80 {
+		return string(r[:80]) + "…"
+	}
+	return s
 }
 
 // ended prints the tree of a run that has halted, and ends as the run did.

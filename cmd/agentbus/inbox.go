@@ -153,6 +153,11 @@ func (v *deciding) decide(ctx context.Context, a *app, r agentbus.Resolution) er
 		return err
 	}
 	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
+	if v.Resume {
+		if i, found, err := s.Store().Interrupt(ctx, agentbus.InterruptID(v.ID)); err == nil && found && !ownRun(&i) {
+			return &failure{exit: exitUsage, what: "--resume cannot go on with a conversation that serves a call: nobody would read what it says", next: "leave --resume out; " + goesOn(&i)}
+		}
+	}
 	r.By = string(server.LocalPayer)
 	i, err := s.Resolve(ctx, agentbus.InterruptID(v.ID), r)
 	if err != nil {
@@ -161,7 +166,23 @@ func (v *deciding) decide(ctx context.Context, a *app, r agentbus.Resolution) er
 	if v.Resume {
 		return a.converse(ctx, s, why, server.Start{Run: i.Run, Authorization: a.token(), Resume: true})
 	}
-	return a.answer(i, fmt.Sprintf("%s %s; its run goes on where agentbus serve drives this store, or with: agentbus resume %s\n", r.Decision, i.ID, harmless(string(i.Run))))
+	how := goesOn(&i)
+	if ownRun(&i) {
+		how = "its run goes on where agentbus serve drives this store, or with: agentbus resume " + harmless(string(i.Run))
+	}
+	return a.answer(i, fmt.Sprintf("%s %s; %s\n", r.Decision, i.ID, how))
+}
+
+// ownRun reports whether what waits at the root of an interrupt is a run of its
+// own, which a bus drives, and no conversation that serves a call from outside.
+func ownRun(i *agentbus.Interrupt) bool { return i.Root == agentbus.ExecutionID(i.Run) }
+
+// goesOn says when what waited for an interrupt goes on, at the bus that serves it.
+func goesOn(i *agentbus.Interrupt) string {
+	if ownRun(i) {
+		return "run " + harmless(string(i.Run)) + " goes on"
+	}
+	return "it serves a call of run " + harmless(string(i.Run)) + ", and goes on when its caller sends that turn again, or answers its task"
 }
 
 func (v *deciding) decideThere(ctx context.Context, a *app, r agentbus.Resolution) error {
@@ -181,7 +202,7 @@ func (v *deciding) decideThere(ctx context.Context, a *app, r agentbus.Resolutio
 	if err := o.send(ctx, http.MethodPost, "/interrupts/"+url.PathEscape(v.ID)+"/resolve", body, &i); err != nil {
 		return err
 	}
-	return a.answer(i, fmt.Sprintf("%s %s; run %s goes on\n", r.Decision, i.ID, harmless(string(i.Run))))
+	return a.answer(i, fmt.Sprintf("%s %s; %s\n", r.Decision, i.ID, goesOn(&i)))
 }
 
 // waiting tells what a run waits for, and what to type.

@@ -130,3 +130,34 @@ func TestApproveThere(t *testing.T) {
 		t.Errorf("%d\n%s", code, stdout)
 	}
 }
+
+// R22: a conversation that serves a call from outside goes on when its caller
+// comes again, and nothing else is said.
+func TestApproveWhatServesACall(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"OPS": opsKey}
+	path := configure(t, askingBus)
+	b := serving(t, path, env, "--quiet")
+	send := func() (int, string) {
+		status, _, body, err := post(t.Context(), b.url, opsKey, `{"model":"shop","messages":[{"role":"user","content":"hello"}]}`, turnHeader("run-1", "shop", 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status, body
+	}
+	status, body := send()
+	id := interruptID.FindString(body)
+	if status != 402 || id == "" {
+		t.Fatalf("%d %s", status, body)
+	}
+	if code, _, stderr := operate(t, env, "approve", id, "--resume", "--config", path); code != 2 || !strings.Contains(stderr, "sends that turn again") {
+		t.Errorf("%d %s", code, stderr)
+	}
+	want := "granted " + id + "; it serves a call of run run-1, and goes on when its caller sends that turn again, or answers its task\n"
+	if code, stdout, stderr := operate(t, env, "approve", id, "--config", path); code != 0 || stdout != want {
+		t.Errorf("%d %s%s", code, stdout, stderr)
+	}
+	if status, body = send(); status != 200 || !strings.Contains(body, "Paid. hello") {
+		t.Errorf("%d %s", status, body)
+	}
+}

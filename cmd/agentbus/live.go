@@ -102,9 +102,9 @@ func (l *live) event(e *conversation.Event) {
 // take learns from an event, and returns what is said of it for good.
 func (l *live) take(e *conversation.Event) string {
 	switch e.Type {
-	case agentbus.EventStarted:
+	case conversation.EventStarted:
 		return l.paint.dim("run "+string(e.Run)) + "\n"
-	case agentbus.EventResumed:
+	case conversation.EventResumed:
 		said := l.paint.dim("run "+string(e.Run)+" goes on after "+plural(len(e.Turns), "turn")) + "\n"
 		for i := range e.Turns {
 			if e.Turns[i].State == agentbus.TurnDone {
@@ -126,17 +126,17 @@ func (l *live) take(e *conversation.Event) string {
 		return l.paint.dim(fmt.Sprintf("%s failed, and is tried again: ×%d", named(e.Turn), e.Turn.Attempts)) + "\n"
 	case conversation.EventToolCall:
 		return l.paint.dim(named(e.Turn)+" tool "+harmless(e.Chunk.ToolCall.Name)) + "\n"
-	case agentbus.EventTurnDone:
+	case conversation.EventTurnDone:
 		l.over(e.Turn.ID)
 		return l.done(e.Turn)
-	case agentbus.EventTurnFailed:
+	case conversation.EventTurnFailed:
 		l.over(e.Turn.ID)
 		l.spent += e.Turn.Cost
 		return l.paint.red(named(e.Turn)+" failed") + "\n"
-	case agentbus.EventInterruptRequested:
+	case conversation.EventInterruptRequested:
 		l.over(e.Turn.ID)
 		return l.paint.bold(named(e.Turn)+" asks: "+harmless(e.Turn.Error.Ask.Title)) + "\n"
-	case agentbus.EventTurnCancelled:
+	case conversation.EventTurnCancelled:
 		l.over(e.Turn.ID)
 		return l.paint.dim(named(e.Turn)+" cancelled: it was not needed any more") + "\n"
 	}

@@ -34,7 +34,7 @@ func TestLiveTree(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 10, 0, time.UTC)
 	calls := []agentbus.CallRecord{liveCall("r.t2.panel", "", "panel", 1, at), liveCall("r.t0.checker", "r.t2.panel", "checker", 2, at.Add(4*time.Second))}
 	speaks := func(l *live) {
-		l.event(&conversation.Event{Type: agentbus.EventTurnDone, Turn: &agentbus.Turn{
+		l.event(&conversation.Event{Type: conversation.EventTurnDone, Turn: &agentbus.Turn{
 			TurnKey: agentbus.TurnKey{ID: "r.t1.critic"}, Speaker: "critic", Began: at, Ended: at.Add(2 * time.Second), Attempts: 2, Cost: 1500,
 			Reply: agentbus.Reply{Text: "no", Usage: agentbus.Usage{InputTokens: 120, OutputTokens: 7}},
 		}})

@@ -114,17 +114,17 @@ func TestVersion(t *testing.T) {
 	}}
 	devel := &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}
 	for _, tt := range []struct {
-		info   *debug.BuildInfo
-		linked string
-		want   string
+		info             *debug.BuildInfo
+		linked, revision string
+		want             string
 	}{
-		{nil, "", "agentbus development, protocol 0 (" + platform + ")"},
-		{devel, "", "agentbus development, protocol 0 (" + platform + ")"},
-		{devel, "2.0.0", "agentbus 2.0.0, protocol 0 (" + platform + ")"},
-		{info, "", "agentbus 1.2.3, protocol 0 (" + platform + ", revision 0123456789ab, modified)"},
-		{info, "1.2.4", "agentbus 1.2.4, protocol 0 (" + platform + ", revision 0123456789ab, modified)"},
+		{nil, "", "", "agentbus development, protocol 0 (" + platform + ")"},
+		{devel, "", "", "agentbus development, protocol 0 (" + platform + ")"},
+		{devel, "2.0.0", "fedcba9876543210", "agentbus 2.0.0, protocol 0 (" + platform + ", revision fedcba987654)"},
+		{info, "", "", "agentbus 1.2.3, protocol 0 (" + platform + ", revision 0123456789ab, modified)"},
+		{info, "1.2.4", "", "agentbus 1.2.4, protocol 0 (" + platform + ", revision 0123456789ab, modified)"},
 	} {
-		if got := newBuild(tt.info, tt.linked).String(); got != tt.want {
+		if got := newBuild(tt.info, tt.linked, tt.revision).String(); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}

@@ -22,8 +22,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/pgtest"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/server"
-	"github.com/agentbus/agentbus/server/config"
 )
 
 // asProgram in the environment makes the test binary the program: what the
@@ -37,7 +38,12 @@ func TestMain(m *testing.M) {
 		}
 		main()
 	}
-	goleak.VerifyTestMain(m)
+	code := pgtest.Main(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // A process is the program as a process of its own.
@@ -133,7 +139,7 @@ func program(t *testing.T, dir string, env []string, args ...string) (code int, 
 func configure(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agentbus.yaml")
-	text = fmt.Sprintf("listen: 127.0.0.1:0\nadmin: {listen: '127.0.0.1:0'}\nstore: {url: %q}\n", "sqlite:"+filepath.Join(filepath.Dir(path), "bus.db")) + text
+	text = fmt.Sprintf("listen: 127.0.0.1:0\nadmin: {listen: '127.0.0.1:0'}\nstore: {url: %q}\n", "sqlite:"+sqlitetest.Prepare(t, filepath.Join(filepath.Dir(path), "bus.db"))) + text
 	save(t, path, text)
 	t.Cleanup(func() { replayable(t, path, nil) })
 	return path
@@ -143,20 +149,7 @@ func configure(t *testing.T, text string) string {
 // may be "", for one that the environment names.
 func opened(t *testing.T, path string, env map[string]string) server.Store {
 	t.Helper()
-	c, _, err := config.Load(config.Source{Path: path, Env: lookup(env)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.New(t.Context(), server.Config{Config: c, Supervisor: supervisor()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s.Store()
+	return submitting(t, path, env).Store()
 }
 
 // turnsOf returns the turns of a top-level run.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/agentbus/agentbus"
 )
@@ -41,7 +43,7 @@ func TestConversationsThroughTheGateway(t *testing.T) {
 			for i := range turns {
 				payer, root := payers[i%2], fmt.Sprintf("root-%d", i/2%roots)
 				all.Go(func() {
-					a := askAgent(t.Context(), t, b.url, payer+"-secret", name, "hello", http.Header{agentbus.HeaderRootContext: {root}})
+					a := askAgent(t.Context(), t, b.url, payer+"-secret", name, "hello", http.Header{agentbus.RootContextIDHeader: {root}})
 					mu.Lock()
 					defer mu.Unlock()
 					if a.status != 200 {
@@ -145,5 +147,31 @@ func TestReportsOfPrograms(t *testing.T) {
 		if r := turns[i].Reply; !strings.Contains(r.Reasoning, want) || r.Usage.OutputTokens == 0 {
 			t.Errorf("in the journal: %+v", r)
 		}
+	}
+}
+
+// B4, G7: a worker that is called again, over another agent, from the turn that it
+// serves says so at once, with what to do about it, and goes on with its turn.
+func TestCycleOverAnotherAgent(t *testing.T) {
+	t.Parallel()
+	const worker = ", mode: worker, affinity: conversation"
+	script := func(next string) string {
+		return `
+while read -r line; do
+  eval "$(printf '%s' "$line" | sed 's/.*"env":{//; s/}.*//' | tr ',' '\n' | sed -n 's/^"\(AGENTBUS_[A-Z_]*\)":\("[^"]*"\)$/export \1=\2/p')"
+  got=$(agentbus call ` + next + ` "round $$" 2>&1 | tr -d '"\\' | tr '\n' ' ')
+  printf '{"text":"%s"}\n{"done":true}\n' "$got"
+done
+`
+	}
+	path, env := scripted(t, "limits: {max_depth: 16}\nchain: {max_hops: 16}\n", map[string]string{
+		"one": worker + script("two"), "two": "\nagentbus call three over 2>&1\n", "three": worker + script("one"),
+	})
+	b := serving(t, path, env)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the timeout of the agents is ten
+	defer cancel()
+	status, _, body, err := post(ctx, b.url, "alice-secret", `{"model":"one","messages":[{"role":"user","content":"go"}]}`, nil)
+	if err != nil || status != 200 || !strings.Contains(body, "each would wait for the other") || !strings.Contains(body, "conversation of its own") {
+		t.Errorf("%d %v %s", status, err, body)
 	}
 }

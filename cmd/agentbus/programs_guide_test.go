@@ -150,7 +150,7 @@ func TestGuideOfAgents(t *testing.T) {
 		{"codex", "I know: one", "I know: one two", 1_250_000},
 		{"aider", "I know: one at " + checkout, "I know: one\n\n[assistant] yes\n\ntwo at " + checkout, 0},
 	} {
-		in := http.Header{agentbus.HeaderRootContext: {"root"}}
+		in := http.Header{agentbus.RootContextIDHeader: {"root"}}
 		got := askAgent(t.Context(), t, b.url, "alice-secret", tt.agent, "one", in)
 		then := askAgent(t.Context(), t, b.url, "alice-secret", tt.agent, `one"},{"role":"assistant","content":"yes"},{"role":"user","content":"two`, in)
 		if strings.TrimSpace(got.text) != tt.first || strings.ReplaceAll(strings.TrimSpace(then.text), "onetwo", "one two") != tt.then {

@@ -130,12 +130,12 @@ func onNoCommandLine(t *testing.T, dir, token string) {
 	}
 }
 
-// elsewhere checks that the token of a turn is worth nothing but on the public
-// surface of its bus, and that the bus has not written it anywhere.
+// elsewhere checks that the token of a turn is worth nothing but for calls of
+// agents on its bus, and that the bus has not written it anywhere.
 func elsewhere(t *testing.T, b *busProcess, path string, env map[string]string, token string) {
 	t.Helper()
-	for _, route := range []string{"/admin/v1/runs", "/admin/v1/keys", "/metrics"} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.admin+route, http.NoBody)
+	for _, url := range []string{b.admin + "/admin/v1/runs", b.admin + "/admin/v1/keys", b.admin + "/metrics", b.url + "/v1/runs"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func elsewhere(t *testing.T, b *busProcess, path string, env map[string]string, 
 			t.Fatal(err)
 		}
 		if _ = resp.Body.Close(); resp.StatusCode == http.StatusOK {
-			t.Errorf("%s: %s", route, resp.Status)
+			t.Errorf("%s: %s", url, resp.Status)
 		}
 	}
 	text, err := os.ReadFile(path)

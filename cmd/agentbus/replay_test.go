@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/agentbustest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
@@ -47,42 +48,7 @@ func replayable(t *testing.T, path string, env map[string]string) {
 			t.Error(err)
 		}
 	}()
-	runs, err := s.Store().RunSummaries(ctx, 10_000, "")
-	if err != nil {
-		t.Error(err)
-	}
-	for _, r := range runs {
-		if r.Conversation == "" {
-			continue
-		}
-		before := calledFor(ctx, t, s.Store(), r.Run)
-		all, err := s.Replay(ctx, r.Run)
-		if agentbus.CodeOf(err) != agentbus.CodeRunConflict && err != nil {
-			t.Errorf("replay of run %s: %v", r.Run, err)
-		}
-		for i := range all {
-			if d := all[i].Divergence; d != nil {
-				t.Errorf("the replay diverges: %s", d)
-			}
-		}
-		if diff := cmp.Diff(before, calledFor(ctx, t, s.Store(), r.Run)); diff != "" {
-			t.Errorf("a replay called somebody (-before +after)\n%s", diff)
-		}
-	}
-}
-
-// calledFor tells which calls a run has in the ledger, and how often each was
-// asked for.
-func calledFor(ctx context.Context, t *testing.T, s server.Store, run agentbus.RunID) (all []string) {
-	t.Helper()
-	calls, err := s.Calls(ctx, run)
-	if err != nil {
-		t.Error(err)
-	}
-	for i := range calls {
-		all = append(all, fmt.Sprint(calls[i].TurnKey, calls[i].Attempts, calls[i].Replays, calls[i].Repeats))
-	}
-	return all
+	agentbustest.Replay(t, s)
 }
 
 // R23: a replay needs no agent: with all of them gone it is as recorded. A fork
@@ -109,7 +75,7 @@ func TestReplayAndFork(t *testing.T) {
 	b.Close()
 	for _, r := range []ran{first, fork} {
 		code, stdout, stderr := outcome(t.Context(), "replay", string(r.Run), "--config", path)
-		if want := fmt.Sprintf("conversation talk  %s  6 turns, 8 events  as recorded\n", r.Run); code != 0 || stdout != want {
+		if want := fmt.Sprintf("conversation talk  %s  6 turns, 52 events  as recorded\n", r.Run); code != 0 || stdout != want {
 			t.Errorf("exit %d, %q, %s", code, stdout, stderr)
 		}
 	}
@@ -176,12 +142,13 @@ func TestTraceFollows(t *testing.T) {
 	if driven := driver.end(); driven != int(exitBudget) || code != driven || !strings.Contains(stderr, "agentbus resume "+run) {
 		t.Fatalf("the driver ended with %d, the follower with %d: %s", driven, code, stderr)
 	}
-	want := `talk  conversation.started  
-t0.a  turn.done  tokens 10→9  $0.001000
-t1.b  turn.done  tokens 10→9  $0.001000
-t2.a  turn.done  tokens 10→9  $0.001000
-t3.b  turn.done  tokens 10→9  $0.001000
-talk  conversation.halted  budget ($0.004000 of $0.004000)
+	want := `talk  run.started  
+t0.a  node.completed  tokens 10→9  $0.001000
+t1.b  node.completed  tokens 10→9  $0.001000
+t2.a  node.completed  tokens 10→9  $0.001000
+t3.b  node.completed  tokens 10→9  $0.001000
+talk  cap.breached  
+talk  run.paused  budget ($0.004000 of $0.004000)
 run ` + run + "\n"
 	if !strings.HasPrefix(said, want) || !strings.Contains(said, "\n4 calls ·") {
 		t.Errorf("%s\nwant\n%s", said, want)
@@ -195,12 +162,13 @@ run ` + run + "\n"
 		}
 		types = append(types, e.Type)
 	}
-	done := agentbus.EventTurnDone
-	if diff := cmp.Diff([]string{agentbus.EventStarted, done, done, done, done, agentbus.EventHalted}, types); diff != "" {
+	want = "run.started conversation.opened " + strings.Repeat("node.started agent.invocation.started output.chunk agent.invocation.completed "+
+		"provider.usage conversation.exchanged channel.written node.completed ", 4) + "cap.breached run.paused"
+	if diff := cmp.Diff(want, strings.Join(types, " ")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	_, stdout, _ = outcome(t.Context(), "events", run, "--config", path)
-	if lines := strings.Split(stdout, "\n"); len(lines) != 7 || !strings.Contains(lines[1], "Z  1  agentbus.turn.done  {\"index\":0,\"speaker\":\"a\"") {
+	if lines := strings.Split(stdout, "\n"); len(lines) != 37 || !strings.Contains(lines[2], "Z  2  node.started  {\"nodeId\":\"a\"") {
 		t.Errorf("%s", stdout)
 	}
 }

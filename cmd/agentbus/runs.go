@@ -80,6 +80,7 @@ type trace struct {
 	Executions []agentbus.Execution `json:"executions"` // drivers of this store, top level first
 	FanOuts    []fanOut             `json:"fan_outs,omitempty"`
 	Calls      []*node              `json:"calls"` // by who was made inside whom
+	Deeds      []deed               `json:"deeds,omitempty"`
 	Interrupts []agentbus.Interrupt `json:"interrupts,omitempty"`
 	Totals     totals               `json:"totals"`
 }
@@ -136,11 +137,15 @@ func traceOf(ctx context.Context, s tracer, run agentbus.RunID) (*trace, error) 
 	if err != nil {
 		return nil, err
 	}
+	deeds, err := deedsOf(ctx, s, executions)
+	if err != nil {
+		return nil, err
+	}
 	asked, err := s.Interrupts(ctx, agentbus.InterruptQuery{Run: run, All: true, Limit: maxTraced})
 	if err != nil {
 		return nil, err
 	}
-	return &trace{Run: run, Executions: executions, FanOuts: fans, Calls: treeOf(calls), Interrupts: asked, Totals: sum(calls)}, nil
+	return &trace{Run: run, Executions: executions, FanOuts: fans, Calls: treeOf(calls), Deeds: deeds, Interrupts: asked, Totals: sum(calls)}, nil
 }
 
 // text is the trace as people read it.
@@ -158,7 +163,7 @@ func (t *trace) text(p paint) string {
 		}
 		fmt.Fprintf(&b, "conversation %s%s  %s  %s\n", e.Conversation, inside, plural(e.Turns, "turn"), state)
 	}
-	printTree(&b, p, grouped(t.Calls, t.FanOuts), "")
+	printTree(&b, p, grouped(t.Calls, t.FanOuts), t.Deeds, "")
 	for n := range t.Interrupts {
 		i := &t.Interrupts[n]
 		decision := decisionOf(i)

@@ -134,7 +134,7 @@ func (a *app) again(c *config.Config, flags []config.Flag) func() (*config.Confi
 // open builds a bus. Nothing listens yet.
 func (a *app) open(ctx context.Context, c server.Config) (*server.Server, error) {
 	info, _ := debug.ReadBuildInfo()
-	c.Version = newBuild(info, linkedVersion).Version
+	c.Version = newBuild(info, linkedVersion, linkedRevision).Version
 	c.Supervisor, c.Env = supervisor(), a.env
 	return server.New(ctx, c)
 }

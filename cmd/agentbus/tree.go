@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,6 +45,50 @@ func fanOutsOf(ctx context.Context, s tracer, executions []agentbus.Execution) (
 		}
 	}
 	return fans, nil
+}
+
+// A deed is what an agent did in a turn: it called a tool, decided, handed over.
+type deed struct {
+	Turn   agentbus.TurnID `json:"turn"`
+	Parent agentbus.TurnID `json:"parent,omitempty"` // of the conversation that the turn is of
+	Type   string          `json:"type"`
+	Agent  string          `json:"agent"`
+	What   string          `json:"what"`
+}
+
+// of reports whether a call is the turn that d was done in.
+func (d *deed) of(c *agentbus.CallRecord) bool {
+	return d.Turn == c.TurnKey.ID && (d.Parent == c.Parent || strings.HasSuffix(string(d.Turn), "-relayed"))
+}
+
+// deedOf reads what an agent did; ok tells whether e is about that.
+func deedOf(e *agentbus.Event, parent agentbus.TurnID) (d deed, ok bool) {
+	switch e.Type {
+	case agentbus.EventAgentToolCalled, agentbus.EventAgentToolReturned, agentbus.EventAgentHandoff, agentbus.EventAgentDecided, agentbus.EventOrchestratorDecided:
+	default:
+		return d, false
+	}
+	var by struct {
+		Agent string `json:"agentId"`
+		From  string `json:"fromAgentId"`
+	}
+	_ = json.Unmarshal(e.Data, &by) // what cannot be read is nobody's
+	return deed{Turn: e.Turn, Parent: parent, Type: e.Type, Agent: cmp.Or(by.Agent, by.From), What: gist(e)}, true
+}
+
+// deedsOf reads what the agents of executions did, in the order of each.
+func deedsOf(ctx context.Context, s tracer, executions []agentbus.Execution) (all []deed, err error) {
+	for i := range executions {
+		for e, err := range s.Events(ctx, executions[i].ID, -1) {
+			if err != nil {
+				return nil, err
+			}
+			if d, ok := deedOf(&e, executions[i].Parent); ok {
+				all = append(all, d)
+			}
+		}
+	}
+	return all, nil
 }
 
 // grouped puts the calls that were made at once under a node of their own.
@@ -155,7 +200,7 @@ func (t totals) String() string {
 }
 
 // printTree writes the tree, a line a call.
-func printTree(b *strings.Builder, p paint, nodes []*node, indent string) {
+func printTree(b *strings.Builder, p paint, nodes []*node, deeds []deed, indent string) {
 	for i, n := range nodes {
 		branch, below := "├─ ", "│  "
 		if i == len(nodes)-1 {
@@ -165,8 +210,13 @@ func printTree(b *strings.Builder, p paint, nodes []*node, indent string) {
 			b.WriteString(indent + branch + p.dim("at once: "+n.fan.String()) + "\n")
 		} else {
 			b.WriteString(indent + branch + line(p, n.CallRecord) + "\n")
+			for i := range deeds {
+				if d := &deeds[i]; d.of(n.CallRecord) {
+					b.WriteString(indent + below + p.dim("· "+harmless(d.Agent+"  "+strings.TrimPrefix(d.Type, "agent.")+"  "+d.What)) + "\n")
+				}
+			}
 		}
-		printTree(b, p, n.Calls, indent+below)
+		printTree(b, p, n.Calls, deeds, indent+below)
 	}
 }
 

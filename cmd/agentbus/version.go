@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// linkedVersion is set by the linker in releases:
+// linkedVersion and linkedRevision are set by the linker in releases, which
+// know nothing else of where they were built (deploy/release):
 //
-//	go build -ldflags "-X main.linkedVersion=1.2.3" ./cmd/agentbus
-var linkedVersion string
+//	go build -buildvcs=false -ldflags "-X main.linkedVersion=1.2.3 -X main.linkedRevision=$(git rev-parse HEAD)" ./cmd/agentbus
+var linkedVersion, linkedRevision string
 
 // versionVerb tells which build this is.
 type versionVerb struct{}
@@ -28,14 +29,14 @@ type build struct {
 // Run prints the build.
 func (*versionVerb) Run(a *app) error {
 	info, _ := debug.ReadBuildInfo()
-	b := newBuild(info, linkedVersion)
+	b := newBuild(info, linkedVersion, linkedRevision)
 	return a.answer(b, b.String()+"\n")
 }
 
 // newBuild reads what the toolchain (info, which may be nil) and the linker
 // know.
-func newBuild(info *debug.BuildInfo, linked string) build {
-	b := build{Version: linked, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Protocol: "0"}
+func newBuild(info *debug.BuildInfo, linked, revision string) build {
+	b := build{Version: linked, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Protocol: "0"}
 	if info != nil {
 		if b.Version == "" && info.Main.Version != "(devel)" {
 			b.Version = strings.TrimPrefix(info.Main.Version, "v")

@@ -146,7 +146,7 @@ func TestStoppedElsewhere(t *testing.T) {
 	if code := p.end(); code != int(exitRefused) || !strings.Contains(p.stderr.String(), "stopped by its operator") {
 		t.Errorf("exit %d, %s", code, p.stderr.String())
 	}
-	if e := executionOf(t, s, run); e.State != agentbus.RunPaused || e.Halt.Kind != agentbus.HaltAbort || e.Halt.Reason != "stopped by its operator" {
+	if e := executionOf(t, s, run); e.State != agentbus.RunDone || e.Halt.Kind != agentbus.HaltAbort || e.Halt.Reason != "stopped by its operator" {
 		t.Errorf("%+v, %+v", e, e.Halt)
 	}
 	if code, _, stderr := outcome(t.Context(), "resume", string(run), "--config", path); code != int(exitRefused) || !strings.Contains(stderr, "stopped") {

@@ -130,11 +130,11 @@ func TestEachRuleBroken(t *testing.T) {
 		},
 		{
 			"a room knows a store", "gateway/more.go", source("gateway", mod+"/store/memory"),
-			"gateway/more.go: imports store/memory: only agentbustest, examples, server and tests know a store; ask for an interface",
+			"gateway/more.go: imports store/memory: only agentbustest, examples, internal/sqlitetest, server and tests know a store; ask for an interface",
 		},
 		{
 			"the command knows a store", "cmd/agentbus/more.go", "package main\n\nimport _ \"" + mod + "/store/memory\"\n",
-			"cmd/agentbus/more.go: imports store/memory: only agentbustest, examples, server and tests know a store; ask for an interface",
+			"cmd/agentbus/more.go: imports store/memory: only agentbustest, examples, internal/sqlitetest, server and tests know a store; ask for an interface",
 		},
 		{
 			"the configuration knows a room", "server/config/more.go", source("config", mod+"/policy"),

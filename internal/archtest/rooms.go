@@ -52,12 +52,15 @@ var rooms = []room{
 	{path: "cmd/agentbus", floor: 5, reach: 4},
 	{path: "agentbustest", floor: 5, reach: 4, store: true, kit: true},
 	{path: "examples/...", floor: 5, reach: 4, store: true},
-	{path: "benchmarks/...", floor: 5, reach: 4}, // it measures a whole bus, as server wires it; the store comes with that
+	{path: "benchmarks/...", floor: 5, reach: 4},   // it measures a whole bus, as server wires it; the store comes with that
+	{path: "deploy/...", floor: 5, reach: nothing}, // makes releases and checks what they are deployed with
+	{path: "docs/...", floor: 5, reach: nothing},   // makes a site of the documents and runs what they show
 
 	{path: "store/storetest", floor: 4, reach: 3, kit: true}, // the promises of a store, against the interfaces above
 	{path: "internal/require", floor: 1, reach: nothing, kit: true},
 	{path: "internal/openapi", floor: 1, reach: nothing, kit: true},
-	{path: "internal/pgtest", floor: 1.5, reach: 1, kit: true}, // a PostgreSQL for tests; it says with require what is missing
+	{path: "internal/pgtest", floor: 1.5, reach: 1, kit: true},                // a PostgreSQL for tests; it says with require what is missing
+	{path: "internal/sqlitetest", floor: 4, reach: 3, store: true, kit: true}, // new stores for tests, quickly
 	{path: "internal/otlptest", floor: 1, reach: nothing, kit: true},
 	{path: "internal/archtest", floor: 1, reach: nothing, kit: true},
 }

@@ -20,7 +20,8 @@ const DefaultRetryAfter = time.Second
 
 // WriteError answers a request with err, in the OpenAI shape of section 3 of
 // the protocol. The status is that of the error's code, also when the error
-// reports another party's answer. An answer that must not be retried says
+// reports another party's answer; that of a policy part which refused is its own
+// (C27). An answer that must not be retried says
 // x-should-retry: false and has no Retry-After (P12); one that may be has
 // Retry-After and retry-after-ms, a second unless the error says otherwise.
 //
@@ -32,7 +33,11 @@ func WriteError(w http.ResponseWriter, l agentbus.Lineage, err error) {
 	if e == nil {
 		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
 	}
-	WriteErrorAs(w, e, e.Code.Status(), ErrorBody(l, e))
+	status := e.Code.Status()
+	if e.Policy != nil {
+		status = agentbus.ReadPolicyPart(e.Policy).Kind.Status()
+	}
+	WriteErrorAs(w, e, status, ErrorBody(l, e))
 }
 
 // WriteErrorAs answers a request with err under a status and in a JSON body of

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package pgtest gives tests a PostgreSQL of their own: it finds the programs of
 // the server on this machine, runs one in a temporary directory, and hands each
 // test its own database.

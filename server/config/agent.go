@@ -66,6 +66,7 @@ type Agent struct {
 
 	ACL        *ACL             `yaml:"acl" doc:"Who may call the agent, by evidence of identity (C24). Absent: whoever the agents of its key let."`
 	Detach     AgentDetach      `yaml:"detach" default:"on" enum:"on|off" doc:"off: a call ends when its caller leaves, whatever the section detach says (G14)."`
+	Tools      []string         `yaml:"tools" for:"openai" pattern:"^[a-z0-9_-]+:.+$" example:"[writer:search]" doc:"The tools that it may call, as SCOPE:NAME; in conversations another call is told as forbidden (E27). Absent: those of tools.default."`
 	Price      *Price           `yaml:"price" doc:"What a call costs the payer. Absent: nothing is known of its price."`
 	UsageCost  bool             `yaml:"usage_cost" doc:"Charge what the agent reports as usage.cost, in place of price (G26)."`
 	MaxCostUSD *agentbus.Micros `yaml:"max_cost_usd" doc:"The most one call can cost, in USD: what is reserved for it before it is made (G27)."`
@@ -217,6 +218,7 @@ type Conversation struct {
 	Plan         Plan             `yaml:"plan" enum:"alternate|round-robin|relay|moderator|fan-out" doc:"alternate (exactly two), round-robin, relay (in order, but whom a reply mentions speaks next), moderator (one names the next speaker) or fan-out (all at once). Empty: alternate for two, round-robin for more (R3)."`
 	Moderator    string           `yaml:"moderator" example:"NAME" doc:"Of plan moderator: the participant whose reply names the next speaker, by a last line next: NAME, or done. The same as decides: true at it."`
 	Join         string           `yaml:"join" example:"quorum:2" pattern:"^(all|any|best-effort|quorum:[1-9][0-9]{0,3})$" doc:"Of plan fan-out: whose answers it needs: all, any (the first one), quorum:K (the first K) or best-effort (those that come, at least one). The rest is cancelled. Empty: all (R20)."`
+	Mentions     bool             `yaml:"mentions" default:"false" doc:"Of plan fan-out: of the participants, those are asked whom the last message mentions, as with @critic @editor; all, when it mentions none. Join is best-effort then, unless it says otherwise (C17, C18)."`
 	Synthesizer  string           `yaml:"synthesizer" example:"NAME" doc:"Of plan fan-out: the participant who is told all answers, and whose own is the reply. Empty: the reply is the answers, labelled, in the order of the participants (R20)."`
 	MaxTurns     int              `yaml:"max_turns" default:"10" min:"1" max:"1000000" doc:"It halts after this many turns."`
 	BudgetUSD    *agentbus.Micros `yaml:"budget_usd" doc:"It pauses before the turn that would cost more than this in all, in USD. Absent: no budget of its own."`
@@ -237,6 +239,9 @@ const (
 	PlanModerator  Plan = "moderator"   // one names who speaks next
 	PlanFanOut     Plan = "fan-out"     // all at once
 )
+
+// JoinBestEffort is the join that takes the answers that come (R20).
+const JoinBestEffort = "best-effort"
 
 // OnHalt is what a halt does that is not final by its kind (R16).
 type OnHalt string
@@ -269,7 +274,7 @@ type Participant struct {
 	// CallPolicy is what it says itself; [Conversation.PolicyOf] is what holds.
 	CallPolicy *CallPolicy `yaml:"call_policy" doc:"What it has in place of the conversation's call_policy, field by field (R13)."`
 	// Decides marks the moderator; Load makes it and Conversation.Moderator agree.
-	Decides bool `yaml:"decides" default:"false" doc:"Of plan moderator: its reply names the next speaker. At one participant."`
+	Decides bool `yaml:"decides" default:"false" doc:"Its replies decide: a JSON object with decision, and perhaps confidence from 0 to 1, which escalates when it is low (E30). Of plan moderator it names the next speaker, with next in place of decision, and one participant does."`
 	// Approval is what it says itself; [Conversation.ApprovalOf] is what holds.
 	Approval *bool `yaml:"approval" doc:"A human approves each of its turns before it is called (R22). Absent: as the conversation's approval says."`
 

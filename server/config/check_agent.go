@@ -239,7 +239,7 @@ func (l *loader) header(path, name string) {
 	switch {
 	case !headerRE.MatchString(name):
 		l.fault(path, "this is not the name of a header", "use letters, digits and -")
-	case protocol && lower != agentbus.HeaderRootContext && lower != agentbus.HeaderParentContext:
+	case protocol && lower != agentbus.RootContextIDHeader && lower != agentbus.ParentContextIDHeader:
 		l.fault(path, "a header of the protocol cannot be set (K6)", "remove it; the bus writes it from the lineage of the call")
 	case lower == "authorization":
 		l.fault(path, "the agent's Authorization is not set here", "name the variable that holds its key with api_key_env, or the file with api_key_file")

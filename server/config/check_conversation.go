@@ -61,18 +61,13 @@ func (l *loader) conversation(c *Conversation, path string) {
 
 // misplaced reports keys that belong to another plan.
 func (l *loader) misplaced(c *Conversation, path string) {
-	for key, set := range map[string]bool{"join": c.Join != "", "synthesizer": c.Synthesizer != ""} {
+	for key, set := range map[string]bool{"join": c.Join != "", "synthesizer": c.Synthesizer != "", "mentions": c.Mentions} {
 		if set && c.Plan != PlanFanOut {
 			l.fault(join(path, key), "it belongs to plan: fan-out, and the plan is "+string(c.Plan), "remove it, or write plan: fan-out")
 		}
 	}
 	if c.Moderator != "" && c.Plan != PlanModerator {
 		l.fault(join(path, "moderator"), "it belongs to plan: moderator, and the plan is "+string(c.Plan), "remove it, or write plan: moderator")
-	}
-	for i := range c.Participants {
-		if c.Participants[i].Decides && c.Plan != PlanModerator {
-			l.fault(join(item(join(path, "participants"), i), "decides"), "nobody decides under plan: "+string(c.Plan), "remove it, or write plan: moderator")
-		}
 	}
 }
 
@@ -109,6 +104,12 @@ func (l *loader) moderator(c *Conversation, path string) {
 
 // fanOut checks who is asked, and that the limits hold.
 func (l *loader) fanOut(c *Conversation, path string) {
+	if c.Mentions && c.Join == "" {
+		c.Join = JoinBestEffort // who mentions several wants what there is
+	}
+	if at := join(path, "join"); c.Mentions && strings.HasPrefix(c.Join, "quorum:") {
+		l.fault(at, "a message may mention fewer than a quorum", "write all, any or best-effort, or remove mentions")
+	}
 	turns, width := len(c.Participants), len(c.Participants)
 	if c.Synthesizer != "" {
 		if l.partakes(c, c.Synthesizer, join(path, "synthesizer")); width > 0 {

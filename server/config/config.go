@@ -74,8 +74,8 @@ type Config struct {
 	InstallKeyFile string                  `yaml:"install_key_file" restart:"true" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
-	_ later `yaml:"tools" doc:"Tools offered to agents."`
-	_ later `yaml:"escalation" doc:"Passing payment and consent requests on."`
+	Tools      Tools      `yaml:"tools" doc:"Which tools agents may call (E27)."`
+	Escalation Escalation `yaml:"escalation" default:"on" enum:"on|off" doc:"A decision of low confidence waits for somebody to ratify it (on), or stands, and an event tells so (off) (E30, E33)."`
 
 	// Path is the file that was read; "" when there was none and all values
 	// are defaults or from the environment.
@@ -83,6 +83,21 @@ type Config struct {
 
 	origins map[string]Origin // by key path, of every value that is not a default
 }
+
+// Tools says which tools agents may call. The bus runs none: a call that is not
+// allowed is told as forbidden (E27).
+type Tools struct {
+	Default []string `yaml:"default" pattern:"^[a-z0-9_-]+:.+$" example:"[writer:search]" doc:"Those of agents without a list of their own, as SCOPE:NAME, where SCOPE is openwop, mcp or the agent's slug in the conversation. Empty: none."`
+}
+
+// Escalation is what becomes of decisions of low confidence.
+type Escalation string
+
+// What becomes of them.
+const (
+	EscalationOn  Escalation = "on"
+	EscalationOff Escalation = "off"
+)
 
 // Workers says how runs are driven that nobody watches, and for how long a
 // driver may be silent.

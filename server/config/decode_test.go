@@ -153,8 +153,6 @@ budgets: [{payer: user-123, period: day, usd: 5.00, mode: strict}]
 telemetry: {otlp: ""}
 resolver: {domains: [], allow_hosts: []}
 a2a: {default_agent: "", compat: "", push: deny}
-tools: {default: []}
-escalation: on
 agents:
   a: {kind: builtin, builtin: echo, detach: off}
   b: {kind: builtin, builtin: eliza, manifest: x}
@@ -169,7 +167,6 @@ conversations:
 		got = append(got, w.Key)
 	}
 	want := []string{
-		"tools", "escalation",
 		"agents.b.manifest",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -85,6 +85,7 @@ func TestDefaultsWithoutAFile(t *testing.T) { // G3, P10, G14, G25, G31
 		Trust:        config.Trust{KeyID: "key-1"},
 		DrainTimeout: 30 * time.Second,
 		StrictHTTP:   true,
+		Escalation:   config.EscalationOn,
 	}
 	if diff := cmp.Diff(want, c, cmpopts.IgnoreUnexported(config.Config{}), cmpopts.EquateComparable(agentbus.Credential{})); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)

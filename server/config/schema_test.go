@@ -60,7 +60,7 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		"limits: {max_depth: '${N}', max_body: '${N}', call_timeout: '${W}'}", "strict_http: false", "strict_http: '${B}'",
 		"forwarding: {mode: refuse}", "forwarding: {mode: '${MODE}'}", "retention: {replies: 30d, events: 1d12h}",
 		"keys: []", "keys: [{id: a, secret_env: SET}]", "keys: [{id: '${ID}', secret: x, role: admin, inter_agent: true}]",
-		"admin:", "admin: {listen: ''}", "admin: {listen: '127.0.0.1:0', pprof: true}", "admin: {listen: ':9', token_env: SET}", "escalation: on", "chain: {cycles: warn, max_hops: 4, require_from_agents: allow}", "chain: {cycles: off}", "tools:", "ledger: {on_mismatch: execute}", "detach: {max: 0, timeout: 1s}",
+		"admin:", "admin: {listen: ''}", "admin: {listen: '127.0.0.1:0', pprof: true}", "admin: {listen: ':9', token_env: SET}", "escalation: off", "tools: {default: ['a:b']}", "chain: {cycles: warn, max_hops: 4, require_from_agents: allow}", "chain: {cycles: off}", "tools:", "ledger: {on_mismatch: execute}", "detach: {max: 0, timeout: 1s}",
 		agent("kind: builtin, builtin: echo"), agent("kind: builtin, builtin: flaky, price: {}"), agent("kind: builtin, builtin: slow, price: "),
 		agent("kind: openai, url: 'http://127.0.0.1:1/v1'"), agent("kind: openai, url: '${HTTP}://h/', model: m, api_key_env: SET, aliases: [x/y]"),
 		agent("kind: openai, url: 'https://h/', auth: passthrough, headers: {x-a: b}, allow_plaintext: true, max_cost_usd: 0.5"),

@@ -85,11 +85,3 @@ func (s *Store) PayersRuns(ctx context.Context, q agentbus.RunQuery) ([]agentbus
 			AND ($3 = '' OR (began, id) < (SELECT f.began, f.id FROM executions f WHERE f.id = $3 AND f.payer = $1))
 		ORDER BY began DESC, id DESC LIMIT $4`, string(q.Payer), q.Workflow, string(q.Before), int64(q.Limit))
 }
-
-// Watch returns a channel that is closed when events of an execution may have
-// been appended since, by any process: at once after those of this one, and
-// otherwise soon. Look then, and watch again. Call release when it is not waited
-// for any more.
-func (s *Store) Watch(agentbus.ExecutionID) (rung <-chan struct{}, release func()) {
-	return s.Changed(), func() {}
-}

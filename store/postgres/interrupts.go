@@ -247,7 +247,7 @@ func (s *Store) Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus
 		return i, got.err
 	})
 	if err == nil {
-		s.bells.ring()
+		s.bells.ring(roomOf(i.Root))
 	}
 	switch {
 	case err != nil || won:

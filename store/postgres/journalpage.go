@@ -296,10 +296,11 @@ func turnValues(number int64, t *turn) ([]any, error) {
 
 // written rings for what followers wait for.
 func (p *journalPage) written(s *Store) {
-	for _, d := range p.desks {
+	var rooms []room
+	for id, d := range p.desks {
 		if len(d.events) > 0 || d.changed {
-			s.bells.ring()
-			return
+			rooms = append(rooms, roomOf(id))
 		}
 	}
+	s.bells.ring(rooms...)
 }

@@ -19,6 +19,9 @@ import (
 //     the budgets of r.Hold. Short names the first of them, in the order given;
 //     nothing was reserved (G27).
 //
+// CodeRunStopped: the call would be executed, and its run was stopped, by
+// whatever process: once that is durable, nobody executes anything of it (G14).
+//
 // With OutcomeExecute the call holds r.Hold.Amount of each of its budgets, in
 // place of what an attempt before it held, until it is settled or voided.
 //
@@ -35,9 +38,9 @@ func (s *Store) Reserve(ctx context.Context, r agentbus.Reservation) (agentbus.R
 		if r.MintTurn != "" {
 			p.minted[beside{r.Call.Run, r.Call.Payer, r.Call.Parent}] = 0
 		}
-	}, func(p *ledgerPage) error {
-		got = p.reserve(&r)
-		return nil
+	}, func(p *ledgerPage) (err error) {
+		got, err = p.reserve(&r)
+		return err
 	})
 	if err != nil {
 		return agentbus.Reserved{}, err // got may be written to still
@@ -58,13 +61,19 @@ func (s *Store) Reserve(ctx context.Context, r agentbus.Reservation) (agentbus.R
 	return got, nil
 }
 
+// errStopped answers who would do something for a run that was stopped.
+var errStopped = refusal(agentbus.CodeRunStopped, "this run was stopped by its operator")
+
 // reserve decides on a reservation.
-func (p *ledgerPage) reserve(r *agentbus.Reservation) agentbus.Reserved {
+func (p *ledgerPage) reserve(r *agentbus.Reservation) (agentbus.Reserved, error) {
 	if k := p.byKey[keyed{r.Call.Payer, string(r.Key[:])}]; k != nil {
 		return p.reserveKnown(k, r)
 	}
+	if p.stopped[r.Call.Run] {
+		return agentbus.Reserved{}, errStopped
+	}
 	if missing := p.short(r, taken{}); missing != nil {
-		return agentbus.Reserved{Outcome: agentbus.OutcomeShort, Call: r.Call, Short: missing}
+		return agentbus.Reserved{Outcome: agentbus.OutcomeShort, Call: r.Call, Short: missing}, nil
 	}
 	c := r.Call
 	c.State, c.Attempts = agentbus.CallExecuting, 1
@@ -75,27 +84,30 @@ func (p *ledgerPage) reserve(r *agentbus.Reservation) agentbus.Reserved {
 	}
 	k := p.insert(c, r.Key[:])
 	p.take(k, r)
-	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: k.CallRecord}
+	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: k.CallRecord}, nil
 }
 
 // reserveKnown decides on a reservation whose key is stored.
-func (p *ledgerPage) reserveKnown(k *call, r *agentbus.Reservation) agentbus.Reserved {
+func (p *ledgerPage) reserveKnown(k *call, r *agentbus.Reservation) (agentbus.Reserved, error) {
 	outcome := outcomeOf(&k.CallRecord, k.kept, r.Call.Digest)
 	dead := outcome == agentbus.OutcomeInFlight && r.TakeOver != "" && k.Owner == r.TakeOver // G24
 	if outcome != agentbus.OutcomeExecute && !dead {
-		return agentbus.Reserved{Outcome: outcome, Call: k.CallRecord}
+		return agentbus.Reserved{Outcome: outcome, Call: k.CallRecord}, nil
+	}
+	if p.stopped[k.Run] {
+		return agentbus.Reserved{}, errStopped
 	}
 	var freed taken
 	if k.State == agentbus.CallExecuting { // a voided attempt holds nothing
 		freed = k.held
 	}
 	if missing := p.short(r, freed); missing != nil {
-		return agentbus.Reserved{Outcome: agentbus.OutcomeShort, Call: k.CallRecord, Short: missing}
+		return agentbus.Reserved{Outcome: agentbus.OutcomeShort, Call: k.CallRecord, Short: missing}, nil
 	}
 	p.release(k, false, 0)
 	k.again(&r.Call)
 	p.take(k, r)
-	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: k.CallRecord}
+	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: k.CallRecord}, nil
 }
 
 // outcomeOf says what a request with digest comes to whose key stands for c.

@@ -76,7 +76,8 @@ type ledgerPage struct {
 	entries  []agentbus.Entry
 	sums     []link // of the entries
 	opened   map[agentbus.RunID]*call
-	ended    []int64 // calls that ended on this page
+	stopped  map[agentbus.RunID]bool // of wantsRuns
+	ended    []room                  // calls that ended on this page
 }
 
 // An account is a budget's on a page.
@@ -91,7 +92,7 @@ func newLedgerPage(places *places) *ledgerPage {
 		places:    places,
 		wantsKeys: map[keyed]bool{}, wantsCalls: map[numbered]bool{}, wantsAccounts: map[string]bool{}, wantsRuns: map[agentbus.RunID]bool{},
 		payers: map[agentbus.Payer]*link{}, byKey: map[keyed]*call{}, byID: map[int64]*call{}, accounts: map[string]*account{},
-		minted: map[beside]int{}, opened: map[agentbus.RunID]*call{},
+		minted: map[beside]int{}, opened: map[agentbus.RunID]*call{}, stopped: map[agentbus.RunID]bool{},
 		wantsTasks: map[remote]bool{}, tasks: map[remote]agentbus.Payer{},
 	}
 }
@@ -201,6 +202,7 @@ func (p *ledgerPage) read(c *conn) error {
 	p.readMinted(&l)
 	p.readTasks(&l)
 	if len(p.wantsRuns) > 0 {
+		l.ask(func(r *row) { p.stopped[agentbus.RunID(r.text())] = true }, "SELECT run FROM stopped_runs WHERE run = ANY($1)", texts(p.wantsRuns))
 		l.ask(func(r *row) { delete(p.wantsRuns, agentbus.RunID(r.text())) }, "SELECT run FROM opened_runs WHERE run = ANY($1)", texts(p.wantsRuns))
 	}
 	return l.run(c)
@@ -369,9 +371,7 @@ func (p *ledgerPage) written(s *Store) {
 			s.places.remember(id, k.Payer)
 		}
 	}
-	if len(p.ended) > 0 {
-		s.bells.ring()
-	}
+	s.bells.ring(p.ended...)
 }
 
 // places remember what does not change: who pays which call, and which payers

@@ -74,7 +74,7 @@ func (s *Store) StopRun(ctx context.Context, run agentbus.RunID, by string, at t
 		return struct{}{}, err
 	})
 	if err == nil {
-		s.bells.ring()
+		s.bells.ring(stopsRoom)
 	}
 	return err
 }

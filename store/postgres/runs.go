@@ -46,7 +46,7 @@ func (s *Store) Open(ctx context.Context, e agentbus.Execution, claim agentbus.C
 	if err != nil {
 		return agentbus.Execution{}, err
 	}
-	s.bells.ring()
+	s.bells.ring(roomOf(e.ID))
 	return got.Execution, got.refused
 }
 
@@ -139,7 +139,7 @@ func (s *Store) Renew(ctx context.Context, l agentbus.Lease, ttl time.Duration) 
 		case d == nil || d.Lease.Owner != l.Owner || d.Lease.Epoch != l.Epoch:
 			return errLeaseLost
 		case p.stopped[d.Run]:
-			return refusal(agentbus.CodeRunStopped, "this run was stopped by its operator")
+			return errStopped
 		}
 		d.Lease.Expires, d.changed = stored(p.now.Add(ttl)), true
 		renewed.Expires = d.Lease.Expires

@@ -134,7 +134,7 @@ func (p *ledgerPage) enter(k *call, kind agentbus.EntryKind, amount, unbilled ag
 	copy(e.Key[:], k.key)
 	next := p.payers[k.Payer].append(&e)
 	*p.payers[k.Payer] = next
-	p.entries, p.sums, p.ended = append(p.entries, e), append(p.sums, next), append(p.ended, k.ID)
+	p.entries, p.sums, p.ended = append(p.entries, e), append(p.sums, next), append(p.ended, roomOf(string(k.key)))
 }
 
 // reply reads the stored answer of a settled call to the byte (G23); nil when

@@ -77,7 +77,7 @@ func benchmarkFinish(b *testing.B, runs int) {
 		t := <-next
 		follows := intent(agentbus.Execution{ID: t.Execution, Run: t.Run, Lease: agentbus.Lease{Epoch: 1}}, t.Index+1)
 		t.State, t.Reply.Text, t.Ended, t.Attempts = agentbus.TurnDone, text, time.Now(), 1
-		event := agentbus.Event{At: time.Now(), Type: agentbus.EventTurnDone, Execution: t.Execution, Run: t.Run, Turn: t.ID, Data: []byte(`{"index":1,"cost":4000}`)}
+		event := agentbus.Event{At: time.Now(), Type: agentbus.EventNodeCompleted, Execution: t.Execution, Run: t.Run, Turn: t.ID, Data: []byte(`{"index":1,"cost":4000}`)}
 		if err := s.Finish(b.Context(), t, &follows, event); err != nil {
 			b.Error(err)
 		}

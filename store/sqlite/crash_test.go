@@ -40,7 +40,7 @@ func converse(s *sqlite.Store, run agentbus.RunID) error {
 		done := next
 		next = intent(e, n+1)
 		done.State, done.Reply.Text, done.Ended = agentbus.TurnDone, text(run, n), time.Now()
-		if err := s.Finish(background, done, &next, agentbus.Event{Type: agentbus.EventTurnDone, Turn: done.ID}); err != nil {
+		if err := s.Finish(background, done, &next, agentbus.Event{Type: agentbus.EventNodeCompleted, Turn: done.ID}); err != nil {
 			return err
 		}
 		say("turn %s %d", run, n)

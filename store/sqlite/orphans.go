@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"time"
 
 	"github.com/agentbus/agentbus"
 )
@@ -25,14 +26,16 @@ const (
 	allOf     = orphansOf + " ORDER BY expires"
 )
 
-// Orphans returns running runs that nobody drives: those nobody has claimed
-// yet, those whose lease has expired, and those whose owner is not alive (R19),
-// at most limit of them and none that skip names. A run that serves a call of
-// somebody else, nested ones among them, is none: who calls it calls again. A
-// stopped run is none. Halt is why it stopped last, if it did. What it costs grows with the orphans and with how many
-// processes drive runs, not with the runs that are driven. alive and skip must
-// not use the store.
-func (s *Store) Orphans(ctx context.Context, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error) {
+// Orphans claims running runs that nobody drives: those nobody has claimed yet,
+// those whose lease has expired, and those whose owner is not alive (R19), at
+// most limit of them and none that skip names. Of several processes that look at
+// once each gets others. They are returned under the lease of the claim; a claim
+// without an Owner only looks. A run that serves a call of somebody else, nested
+// ones among them, is none: who calls it calls again. A stopped run is none. Halt
+// is why it stopped last, if it did. What it costs grows with the orphans and
+// with how many processes drive runs, not with the runs that are driven. alive
+// and skip must not use the store.
+func (s *Store) Orphans(ctx context.Context, claim agentbus.Claim, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error) {
 	const what = "look for orphans"
 	owners, err := list(ctx, s, what, (*row).text, drivers)
 	if err != nil {
@@ -57,5 +60,27 @@ func (s *Store) Orphans(ctx context.Context, limit int, alive func(owner string)
 			return nil, err
 		}
 	}
-	return found, nil
+	if claim.Owner == "" || len(found) == 0 {
+		return found, nil
+	}
+	return write(ctx, s, "claim orphans", func(c *conn) ([]agentbus.Execution, error) { return claimThose(c, found, claim, s.clock.now()) })
+}
+
+// claimThose claims those of the orphans that nobody has claimed since they were
+// found.
+func claimThose(c *conn, found []agentbus.Execution, claim agentbus.Claim, now time.Time) (claimed []agentbus.Execution, err error) {
+	for i := range found {
+		e := found[i]
+		l := &e.Lease
+		changed, err := c.exec("UPDATE executions SET owner = ?3, epoch = epoch + 1, expires = ?4 WHERE id = ?1 AND epoch = ?2 AND state = 'running'",
+			string(e.ID), signed(l.Epoch), claim.Owner, micros(expiry(claim, now)))
+		if err != nil {
+			return nil, err
+		}
+		if changed == 1 {
+			l.Owner, l.Epoch, l.Expires = claim.Owner, l.Epoch+1, expiry(claim, now)
+			claimed = append(claimed, e)
+		}
+	}
+	return claimed, nil
 }

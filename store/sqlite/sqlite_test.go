@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/store/sqlite"
 	"github.com/agentbus/agentbus/store/storetest"
 )
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 // opened opens the store in dir.
 func opened(tb testing.TB, dir string) *sqlite.Store {
 	tb.Helper()
-	s, err := sqlite.Open(tb.Context(), sqlite.Config{Path: filepath.Join(dir, "bus.db")})
+	s, err := sqlite.Open(tb.Context(), sqlite.Config{Path: sqlitetest.Prepare(tb, filepath.Join(dir, "bus.db"))})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func severalTurnsBeginTogether(p *place) { // R14, R20
 	same(t, "stored", turnsOf(t, p, e), []agentbus.Turn{finished})
 	same(t, "events", collect(t, p.Events(t.Context(), e.ID, -1)), nil)
 
-	resumed := happened(e, agentbus.EventResumed)
+	resumed := happened(e, agentbus.EventRunResumed)
 	got, err := p.Begin(t.Context(), all, resumed)
 	ok(t, "begin", err)
 	all[1] = finished
@@ -197,7 +197,7 @@ func finishCommitsResultNextAndEventsTogether(p *place) { // R14
 	t := p.t
 	e := opened(t, p, "run_a")
 	first, next := begin(t, p, turn(e, 0)), turn(e, 1)
-	one, two := happened(e, agentbus.EventTurnDone), happened(e, "second")
+	one, two := happened(e, agentbus.EventNodeCompleted), happened(e, "second")
 	ok(t, "finish", p.Finish(t.Context(), done(first, difficult), &next, one, two))
 	same(t, "turns", turnsOf(t, p, e), []agentbus.Turn{done(first, difficult), next})
 	same(t, "events", collect(t, p.Events(t.Context(), e.ID, -1)), []agentbus.Event{placed(e, 0, one), placed(e, 1, two)})

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ var orphans = map[string]func(*place){
 	"ADriverOfAStoppedRunIsTold":            aDriverOfAStoppedRunIsTold,
 	"AStoppedRunIsNoOrphan":                 aStoppedRunIsNoOrphan,
 	"AsManyOrphansAsAskedFor":               asManyOrphansAsAskedFor,
+	"EachOrphanIsClaimedOnce":               eachOrphanIsClaimedOnce,
 	"AClaimByNobodyWaitsForADriver":         aClaimByNobodyWaitsForADriver,
 	"ASealedCredentialIsKeptUntilTheEnd":    aSealedCredentialIsKeptUntilTheEnd,
 	"ASealedCredentialGoesWithAStop":        aSealedCredentialGoesWithAStop,
@@ -25,7 +28,7 @@ var orphans = map[string]func(*place){
 // not asked for.
 func orphaned(t *testing.T, s Store, limit int, owner string, skipped ...agentbus.ExecutionID) (ids []agentbus.ExecutionID) {
 	t.Helper()
-	found, err := s.Orphans(t.Context(), limit, func(of string) bool { return of == owner }, func(id agentbus.ExecutionID) bool { return slices.Contains(skipped, id) })
+	found, err := s.Orphans(t.Context(), agentbus.Claim{}, limit, func(of string) bool { return of == owner }, func(id agentbus.ExecutionID) bool { return slices.Contains(skipped, id) })
 	ok(t, "orphans", err)
 	for i := range found {
 		ids = append(ids, found[i].ID)
@@ -49,7 +52,7 @@ func aRunWithoutADriverIsFound(p *place) { // R19
 	same(t, "orphans", orphaned(t, p, 9, "host:1"), []agentbus.ExecutionID{"run_new", "run_silent", "run_dead"})
 	same(t, "but one", orphaned(t, p, 9, "host:1", "run_silent"), []agentbus.ExecutionID{"run_new", "run_dead"})
 	p.reopen()
-	all, err := p.Orphans(t.Context(), 9, func(of string) bool { return of == "host:1" }, func(id agentbus.ExecutionID) bool { return id != "run_dead" })
+	all, err := p.Orphans(t.Context(), agentbus.Claim{}, 9, func(of string) bool { return of == "host:1" }, func(id agentbus.ExecutionID) bool { return id != "run_dead" })
 	ok(t, "orphans", err)
 	same(t, "an orphan", all, []agentbus.Execution{dead})
 }
@@ -111,6 +114,49 @@ func asManyOrphansAsAskedFor(p *place) { // R19
 		same(t, "orphans", len(orphaned(t, p, limit, "")), limit)
 	}
 	same(t, "orphans", len(orphaned(t, p, 7, "")), 6)
+}
+
+// eachOrphanIsClaimedOnce: of many that look for runs at once each gets others,
+// and none a run that is driven, and their leases fence who had them.
+func eachOrphanIsClaimedOnce(p *place) { // R17, R19
+	t := p.t
+	const runs, lookers = 24, 4
+	for i := range runs {
+		claimed(t, p, execution(agentbus.ExecutionID("run_"+strconv.Itoa(i))), agentbus.Claim{})
+	}
+	before := claimed(t, p, execution("run_dead"), agentbus.Claim{Owner: "host:dead", TTL: time.Hour})
+	driven := claimed(t, p, execution("run_driven"), agentbus.Claim{Owner: "host:alive", TTL: time.Hour})
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	got := map[agentbus.ExecutionID]agentbus.Lease{}
+	for i := range lookers {
+		me := "host:" + strconv.Itoa(i)
+		wg.Go(func() {
+			for range runs {
+				found, err := p.Orphans(t.Context(), agentbus.Claim{Owner: me, TTL: time.Hour}, 3, func(of string) bool { return of != "host:dead" },
+					func(agentbus.ExecutionID) bool { return false })
+				if err != nil {
+					t.Errorf("orphans: %v", err)
+				}
+				mu.Lock()
+				for j := range found {
+					l := found[j].Lease
+					if _, twice := got[found[j].ID]; twice || l.Owner != me || l.Epoch != 2 || l.Expires.IsZero() {
+						t.Errorf("claimed: %+v, before: %+v", l, got[found[j].ID])
+					}
+					got[found[j].ID] = l
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	same(t, "claimed", len(got), runs+1)
+	_, err := p.Begin(t.Context(), []agentbus.Turn{turn(before, 0)})
+	refused(t, "write under the lease before", err, agentbus.CodeLeaseLost)
+	begin(t, p, turn(driven, 0))
+	own := claimed(t, p, execution("run_0"), agentbus.Claim{Owner: got["run_0"].Owner, TTL: time.Hour})
+	same(t, "its driver's epoch", own.Lease.Epoch, uint64(3))
 }
 
 func aClaimByNobodyWaitsForADriver(p *place) { // R19

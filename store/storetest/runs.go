@@ -136,7 +136,7 @@ func aFinalHaltEndsTheExecution(p *place) { // R16
 	t := p.t
 	e := opened(t, p, "run_a")
 	halt := agentbus.Halt{Kind: agentbus.HaltMaxTurns, Turns: 4, Reason: difficult}
-	ok(t, "halt", p.Halt(t.Context(), e.Lease, halt, happened(e, agentbus.EventHalted)))
+	ok(t, "halt", p.Halt(t.Context(), e.Lease, halt, happened(e, agentbus.EventRunCompleted)))
 	want := e
 	want.State, want.Halt, want.Lease.Owner, want.Lease.Expires = agentbus.RunDone, &halt, "", time.Time{}
 	got := stored(t, p, "run_a")

@@ -90,7 +90,7 @@ type Upkeep interface {
 	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
 	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
 	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
-	Orphans(ctx context.Context, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error)
+	Orphans(ctx context.Context, claim agentbus.Claim, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error)
 	Sealed(ctx context.Context, id agentbus.ExecutionID) (sealed []byte, found bool, err error)
 	Broken() <-chan struct{}
 }

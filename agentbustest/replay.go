@@ -1,0 +1,70 @@
+package agentbustest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/server"
+)
+
+// maxReplays is how many runs of a bus are replayed, the newest ones.
+const maxReplays = 1000
+
+// Replay replays the runs of conversations that a bus has driven, the newest
+// thousand, and those that it has answered calls with, against what its store
+// holds of them. It fails the test for one that is not made again byte for byte,
+// such as one whose plan is not a function of its turns alone (R3), and for a
+// replay that called an agent (R23). Runs of a definition that the bus has no
+// more, and those that others drove over its store, are passed over. The runs must
+// have halted, and the test may have ended.
+func Replay(t T, s *server.Server) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	runs, err := s.Store().RunSummaries(ctx, maxReplays, "")
+	if err != nil {
+		t.Errorf("agentbustest: read the runs: %v", err)
+	}
+	for i := range runs {
+		if err := replay(ctx, t, s, runs[i].Run); err != nil {
+			t.Errorf("agentbustest: replay run %s: %v", runs[i].Run, err)
+		}
+	}
+}
+
+// replay replays one run. It returns why that could not be done.
+func replay(ctx context.Context, t T, s *server.Server, run agentbus.RunID) error {
+	t.Helper()
+	executions, err := s.Store().Executions(ctx, run)
+	if err != nil || len(executions) == 0 {
+		return err
+	}
+	before, err := s.Store().Calls(ctx, run)
+	if err != nil {
+		return err
+	}
+	replays, err := s.Replay(ctx, run)
+	switch agentbus.CodeOf(err) {
+	case "", agentbus.CodeRunConflict, agentbus.CodeInvalidRequest:
+	default:
+		return err
+	}
+	for _, r := range replays {
+		if r.Divergence != nil {
+			t.Errorf("agentbustest: the replay of run %s diverges: %s", run, r.Divergence)
+		}
+	}
+	after, err := s.Store().Calls(ctx, run)
+	if err == nil && asked(after) != asked(before) {
+		err = errors.New("it called an agent")
+	}
+	return err
+}
+
+// asked counts how often the ledger was asked for calls.
+func asked(calls []agentbus.CallRecord) (n int) {
+	for i := range calls {
+		n += calls[i].Attempts + calls[i].Replays + calls[i].Repeats
+	}
+	return n
+}

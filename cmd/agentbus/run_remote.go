@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/conversation"
+	"github.com/agentbus/agentbus/eventlog"
+	"github.com/agentbus/agentbus/server"
+)
+
+// A wire speaks to the public listener of a running bus as who pays for a run.
+type wire struct {
+	url           string // without a slash at its end
+	authorization agentbus.Credential
+	http          *http.Client
+}
+
+// pollSeconds is how long the bus may wait for an event before it answers.
+const pollSeconds = 20
+
+// onServer begins the conversation at a bus that serves, which drives it, and
+// shows it until it halts, as if it were driven here.
+func (v *runVerb) onServer(ctx context.Context, a *app) error {
+	st, err := v.start(a)
+	if err != nil {
+		return err
+	}
+	w, err := v.wire(a, &st)
+	if err != nil {
+		return err
+	}
+	run, err := w.begin(ctx, &st)
+	if err != nil {
+		return err
+	}
+	if v.Detach {
+		return a.answer(struct {
+			Run agentbus.RunID `json:"run"`
+		}{run}, string(run)+"\n")
+	}
+	halt, err := w.follow(ctx, a, run, st.Conversation)
+	if err != nil {
+		return err
+	}
+	if a.JSON {
+		var snapshot json.RawMessage
+		if err := w.send(ctx, http.MethodGet, "/v1/runs/"+url.PathEscape(string(run)), nil, &snapshot); err != nil {
+			return err
+		}
+		if err := printJSON(a.stdout, snapshot); err != nil {
+			return err
+		}
+	}
+	return halted(ctx, &conversation.Result{Run: run, Halt: *halt}, "")
+}
+
+// wire returns the bus of --server, for a run that it can be asked for.
+func (v *runVerb) wire(a *app, st *server.Start) (*wire, error) {
+	w := &wire{url: strings.TrimRight(v.Server, "/"), authorization: a.token(), http: &http.Client{
+		Transport:     &http.Transport{}, // no proxy: the token is for the bus (P24)
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	u, err := url.Parse(w.url)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, &failure{exit: exitUsage, what: "--server is no URL of a bus", next: "write it as http://127.0.0.1:8080"}
+	case st.Peers != nil || st.Budget != nil || st.MaxTurns > 0:
+		return nil, &failure{exit: exitUsage, what: "--agent, --max-turns and --max-usd are for runs that are driven here", next: "set them in the conversation of the bus, or leave --server out"}
+	case st.Authorization.IsZero():
+		return nil, &failure{exit: exitUsage, what: "there is no key to call the bus with", next: "set AGENTBUS_TOKEN; agentbus keys create NAME makes one"}
+	}
+	return w, nil
+}
+
+// begin asks for the run.
+func (w *wire) begin(ctx context.Context, st *server.Start) (agentbus.RunID, error) {
+	options := map[string]any{"onHalt": "pause"} // as of a run that is driven here
+	if st.Timeout > 0 {
+		options["runTimeoutMs"] = max(st.Timeout.Milliseconds(), 1)
+	}
+	var begun struct {
+		Run agentbus.RunID `json:"runId"`
+	}
+	err := w.send(ctx, http.MethodPost, "/v1/runs", map[string]any{
+		"workflowId": st.Conversation, "inputs": map[string]string{"seed": st.Seed}, "configurable": options,
+	}, &begun)
+	return begun.Run, err
+}
+
+// follow shows the events of a run until one tells that it halted.
+func (w *wire) follow(ctx context.Context, a *app, run agentbus.RunID, name string) (*agentbus.Halt, error) {
+	defer context.AfterFunc(ctx, func() {
+		fmt.Fprintf(a.stderr, "\nagentbus: it goes on at the bus; end it there with: agentbus stop %s\n", run) //nolint:errcheck // nobody is left to tell
+	})()
+	after := agentbus.Position(-1)
+	for {
+		query := url.Values{"timeout": {strconv.Itoa(pollSeconds)}}
+		if after >= 0 {
+			query.Set("lastSequence", strconv.FormatInt(int64(after), 10))
+		}
+		var page struct {
+			Events []eventlog.Doc `json:"events"`
+		}
+		if err := w.send(ctx, http.MethodGet, "/v1/runs/"+url.PathEscape(string(run))+"/events/poll?"+query.Encode(), nil, &page); err != nil {
+			return nil, err
+		}
+		for i := range page.Events {
+			after = page.Events[i].Sequence
+			halt, err := a.told(&page.Events[i], name)
+			if halt != nil || err != nil {
+				return halt, err
+			}
+		}
+	}
+}
+
+// told shows an event of a run on another bus: what was said, and what is shown of
+// a run that is followed here. It returns the halt that the event tells.
+func (a *app) told(d *eventlog.Doc, name string) (*agentbus.Halt, error) {
+	e := agentbus.Event{
+		Position: d.Sequence, ID: d.EventID, At: d.Timestamp, Type: d.Type, Execution: d.RunID, Run: agentbus.RunID(d.RunID), Turn: d.TurnID, Node: d.NodeID, Data: d.Payload,
+	}
+	var says struct {
+		told
+
+		Turn agentbus.ConversationTurn `json:"turn"`
+	}
+	_ = json.Unmarshal(e.Data, &says) // what cannot be read says nothing
+	switch text, said := says.Turn.Content.(string); {
+	case a.JSON:
+	case said && e.Type == agentbus.EventConversationExchanged:
+		if _, err := fmt.Fprintf(a.stdout, "%s  %s\n", a.colours(a.stdout).bold(harmless(d.NodeID)), harmless(text)); err != nil {
+			return nil, err
+		}
+	default:
+		if err := (&traceVerb{}).tell(a, &news{e, &agentbus.Execution{Conversation: name}}); err != nil {
+			return nil, err
+		}
+	}
+	if agentbus.Terminal(e.Type) || e.Type == agentbus.EventRunPaused || e.Type == agentbus.EventRunWaiting {
+		if says.Bus.Halt == nil {
+			return &agentbus.Halt{Kind: agentbus.HaltDone}, nil
+		}
+		return says.Bus.Halt, nil
+	}
+	return nil, nil //nolint:nilnil // it goes on
+}
+
+// send sends a request, with a body unless in is nil, and reads the answer into
+// out.
+func (w *wire) send(ctx context.Context, method, path string, in, out any) error {
+	var body bytes.Buffer
+	if in != nil {
+		if err := json.NewEncoder(&body).Encode(in); err != nil {
+			return err
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, method, w.url+path, &body)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", w.authorization.Reveal()) //nolint:forbidigo // a request is written
+	resp, err := w.http.Do(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return &failure{exit: exitFailed, what: "no bus answers at " + w.url, why: unreachable(err), next: "start it with agentbus serve, or name another with --server"}
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return &failure{exit: exitFailed, what: "the answer of " + w.url + " broke off", why: cause(err), next: "try again"}
+	}
+	if resp.StatusCode/100 == 2 {
+		return json.Unmarshal(answer, out)
+	}
+	var refused struct{ Error, Message string }
+	if json.Unmarshal(answer, &refused) != nil || refused.Error == "" {
+		return &failure{exit: exitFailed, what: fmt.Sprintf("%s answered %d", w.url, resp.StatusCode), next: "is this the public listener of a bus?"}
+	}
+	exit := exitFailed
+	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+		exit = exitRefused
+	}
+	return &failure{exit: exit, what: harmless(refused.Message), why: harmless(refused.Error), next: "see GET /v1/openapi.json there"}
+}

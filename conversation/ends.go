@@ -1,0 +1,119 @@
+package conversation
+
+import (
+	"cmp"
+	"encoding/json"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// An ending is the member agentbus of the event that a drive ends with.
+type ending struct {
+	Halt *agentbus.Halt `json:"halt"`
+}
+
+// haltOf returns why a drive halted, if e is what it ended with.
+func haltOf(e *agentbus.Event) *agentbus.Halt {
+	if !isEnd(e.Type) {
+		return nil
+	}
+	var data struct {
+		Bus ending `json:"agentbus"`
+	}
+	if json.Unmarshal(e.Data, &data) != nil || data.Bus.Halt == nil {
+		return &agentbus.Halt{} // no halt is like it: the events will differ
+	}
+	return data.Bus.Halt
+}
+
+// isEnd reports whether an event of this type is the last of a drive.
+func isEnd(eventType string) bool {
+	return agentbus.Terminal(eventType) || eventType == agentbus.EventRunPaused || eventType == agentbus.EventRunWaiting
+}
+
+// ends returns the events of a halt (E57, E58): of the turns that were left in
+// the middle, and of the run.
+func (d *driver) ends(h *agentbus.Halt) (events []agentbus.Event) {
+	for _, now := range d.left {
+		events = append(append(events, d.completes(now, "failed")...), d.cancelled(now, "the run halted: "+string(h.Kind), nil))
+	}
+	bus, took := ending{h}, max(0, time.Since(d.execution.Began).Milliseconds())
+	switch {
+	case h.Kind == agentbus.HaltDeadline:
+		events = append(events, d.event(agentbus.EventCapBreached, "", d.overtime()))
+	case h.Kind == agentbus.HaltBudget:
+		events = append(events, d.event(agentbus.EventCapBreached, "", agentbus.CapBreached{
+			Kind: "budget-cost", Limit: max(0, dollars(h.Limit)), Observed: max(0, dollars(h.Spent)),
+		}))
+	}
+	var kind string
+	var data any
+	switch {
+	case h.Kind == agentbus.HaltWaiting && !h.Final():
+		kind, data = agentbus.EventRunWaiting, struct {
+			Bus ending `json:"agentbus"`
+		}{bus}
+	case !h.Final():
+		kind, data = agentbus.EventRunPaused, struct {
+			agentbus.RunPausedFor
+			Bus ending `json:"agentbus"`
+		}{agentbus.RunPausedFor{Reason: string(h.Kind)}, bus}
+	case h.Kind == agentbus.HaltAbort:
+		kind, data = agentbus.EventRunCancelled, struct {
+			agentbus.RunCancelled
+			Bus ending `json:"agentbus"`
+		}{agentbus.RunCancelled{Reason: cmp.Or(h.Reason, h.String()), DurationMS: took}, bus}
+	case h.Failed || h.Kind == agentbus.HaltDeadline:
+		kind, data = agentbus.EventRunFailed, struct {
+			agentbus.RunFailed
+			Bus ending `json:"agentbus"`
+		}{agentbus.RunFailed{Error: failedWith(h), FailedNodeID: d.failedNode(h), DurationMS: took}, bus}
+	default:
+		events = append(events, d.event(agentbus.EventConversationClosed, "", d.closes(h)))
+		outputs, _ := json.Marshal(map[string]any{"halt": h.Kind, "text": d.reply(), "turns": len(d.turns)})
+		kind, data = agentbus.EventRunCompleted, struct {
+			agentbus.RunCompleted
+			Bus ending `json:"agentbus"`
+		}{agentbus.RunCompleted{Outputs: outputs, DurationMS: took}, bus}
+	}
+	return append(events, d.event(kind, "", data))
+}
+
+// overtime is what a deadline tells.
+func (d *driver) overtime() agentbus.CapBreached {
+	limit := max(0, d.options.Deadline.Sub(d.execution.Began).Milliseconds())
+	return agentbus.CapBreached{Kind: "run-duration", Limit: float64(limit), Observed: float64(max(limit+1, time.Since(d.execution.Began).Milliseconds()))}
+}
+
+// failedWith is the error of a run that failed.
+func failedWith(h *agentbus.Halt) agentbus.EventError {
+	switch {
+	case h.Kind == agentbus.HaltDeadline:
+		return agentbus.EventError{Code: "run_timeout", Message: "the run's deadline has passed"}
+	case h.Kind == agentbus.HaltBudget:
+		return agentbus.EventError{Code: string(agentbus.CodeBudgetExceeded), Message: h.String()}
+	case h.Error != nil:
+		return wireError(h.Error)
+	}
+	return agentbus.EventError{Code: string(agentbus.CodeInternal), Message: h.String()}
+}
+
+// failedNode is the node whose error ended the run; "" when it was nobody's.
+func (d *driver) failedNode(h *agentbus.Halt) string {
+	if who := d.index(agentbus.Speaker(h.Participant)); who >= 0 && h.Kind == agentbus.HaltParticipantError {
+		return d.nodes[who]
+	}
+	return ""
+}
+
+// closes ends the conversation with the last that was said.
+func (d *driver) closes(h *agentbus.Halt) agentbus.ConversationClosed {
+	last := d.opening()
+	for i := range d.turns {
+		if who := d.index(d.turns[i].Speaker); d.turns[i].State == agentbus.TurnDone && who >= 0 {
+			last = d.message(who, &d.turns[i])
+		}
+	}
+	return agentbus.ConversationClosed{ConversationID: d.talk, TurnIndex: last.TurnIndex, FinalTurn: last, Outcome: string(h.Kind)}
+}

@@ -1,0 +1,148 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/agentbus/agentbus/internal/require"
+)
+
+// Every page does what it says: its blocks are run in their order, as a reader
+// would.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("the documents speak to a Unix shell")
+	}
+	for _, page := range documents(t) {
+		t.Run(page, func(t *testing.T) {
+			t.Parallel()
+			all := blocks(t, page)
+			needs(t, page, all)
+			var s *session
+			printed := ""
+			for _, b := range all {
+				if s == nil && (b.lang == "sh" || b.file != "") && b.reason == "" {
+					s = begin(t, page)
+				}
+				printed = perform(t, s, b, printed)
+			}
+		})
+	}
+}
+
+// begin starts the session of a page, with what its fixture in testdata brings: a
+// script whose blocks stand before those of the page. The README is followed in
+// a clone.
+func begin(t *testing.T, page string) *session {
+	t.Helper()
+	dir := t.TempDir()
+	if page == "README.md" {
+		if testing.Short() {
+			t.Skip("it builds the program in a clone")
+		}
+		output(t, "..", "git", "clone", "--quiet", ".", dir)
+	}
+	s := newSession(t, dir)
+	name := strings.TrimSuffix(strings.ReplaceAll(strings.TrimPrefix(page, "docs/"), "/", "-"), ".md") + ".sh"
+	if script, err := os.ReadFile(filepath.Join("testdata", name)); err == nil {
+		for part := range strings.SplitSeq(string(script), "\n\n") {
+			s.run(t, part)
+		}
+	}
+	return s
+}
+
+// needs says what a page wants of this machine.
+func needs(t *testing.T, page string, all []block) {
+	t.Helper()
+	for _, b := range all {
+		switch {
+		case b.lang == "js":
+			require.Tool(t, "node")
+			if _, err := os.Stat("../interop/node_modules/openai"); err != nil {
+				require.Missing(t, "interop/node_modules (cd interop && npm ci)")
+			}
+		case b.lang == "python":
+			if _, err := os.Stat("../interop/.venv/ready"); err != nil {
+				require.Missing(t, "interop/.venv (make interop/.venv)")
+			}
+		case b.lang == "nginx":
+			t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin")
+			require.Tool(t, "nginx")
+		case b.lang == "sh" && strings.Contains(b.text, "curl "):
+			require.Tool(t, "curl")
+		}
+	}
+	_ = page
+}
+
+// perform runs or checks one block and returns what it printed; before is what
+// the one before it did.
+func perform(t *testing.T, s *session, b block, before string) string {
+	t.Helper()
+	if b.reason != "" {
+		return before
+	}
+	if b.file != "" {
+		s.save(t, b)
+	}
+	switch b.lang {
+	case "sh":
+		if b.file == "" && !strings.HasPrefix(b.text, "#!") {
+			return s.run(t, b.text)
+		}
+	case "yaml":
+		checkConfig(t, b)
+	case "go":
+		compile(t, b)
+	case "js", "python", "nginx":
+		if b.file == "" {
+			t.Errorf("a block of %s names no file, so nothing runs it:\n%s", b.lang, b.text)
+		}
+	case "json":
+		if !isJSON(b.text) {
+			t.Errorf("this is no JSON:\n%s", b.text)
+		}
+	case "usage":
+		checkUsage(t, b)
+	case "text":
+		if b.rest == "output" {
+			compare(t, b.text, before)
+		}
+	}
+	return before
+}
+
+// isJSON reports whether text is JSON, or lines of it, or members of an object.
+func isJSON(text string) bool {
+	if json.Valid([]byte(text)) || json.Valid([]byte("{"+text+"}")) {
+		return true
+	}
+	for line := range strings.Lines(text) {
+		if !json.Valid([]byte(line)) {
+			return false
+		}
+	}
+	return true
+}
+
+// compare holds what was printed to what the page shows, where … is anything.
+func compare(t *testing.T, want, got string) {
+	t.Helper()
+	var pattern strings.Builder
+	for i, part := range strings.Split(strings.TrimSpace(want), "…") {
+		if i > 0 {
+			pattern.WriteString(`.*`)
+		}
+		pattern.WriteString(regexp.QuoteMeta(part))
+	}
+	if !regexp.MustCompile(`(?s)^` + pattern.String() + `$`).MatchString(strings.TrimSpace(got)) {
+		t.Errorf("the page shows\n%s\nand this was printed\n%s", want, got)
+	}
+}

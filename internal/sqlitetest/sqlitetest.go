@@ -1,0 +1,58 @@
+// Package sqlitetest gives tests a new store of SQLite quickly: the schema is
+// made once a test binary and copied from then on.
+package sqlitetest
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/agentbus/agentbus/store/sqlite"
+)
+
+// empty is a store as it is before anything is written to it. All copies have
+// the same install key.
+var empty = sync.OnceValues(func() (file []byte, err error) {
+	dir, err := os.MkdirTemp("", "sqlitetest")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "bus.db")
+	s, err := sqlite.Open(context.Background(), sqlite.Config{Path: path})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Close(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path) //nolint:gosec // it was made above
+})
+
+// Prepare writes an empty store to path, unless there is a file already, and
+// returns path.
+func Prepare(tb testing.TB, path string) string {
+	tb.Helper()
+	file, err := empty()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the test names it
+	if errors.Is(err, fs.ErrExist) {
+		return path
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := f.Write(file); err != nil {
+		tb.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}

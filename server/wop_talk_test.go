@@ -1,0 +1,278 @@
+//nolint:errcheck // a document without the member that is looked at fails its test
+package server_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/agentbustest"
+)
+
+// A wireBus is a bus as clients of the event wire see it.
+type wireBus struct {
+	*testing.T
+	*agentbustest.Bus
+}
+
+func onWire(t *testing.T, agents map[string]agentbustest.Agent, yaml string) *wireBus {
+	t.Helper()
+	b := agentbustest.New(t, agentbustest.Config{Agents: agents, YAML: yaml, Principals: []agentbus.Principal{{ID: "alice"}, {ID: "bob"}}})
+	t.Cleanup(func() { agentbustest.Replay(t, b.Server()) })
+	return &wireBus{t, b}
+}
+
+// do sends a request as a principal, and returns what comes.
+func (b *wireBus) do(as, method, path, body string, head ...string) (int, map[string]any) {
+	b.Helper()
+	r, err := http.NewRequestWithContext(b.Context(), method, b.URL+path, strings.NewReader(body))
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.Header.Set("Authorization", b.Key(as).Reveal()) //nolint:forbidigo // a caller sends its key
+	r.Header.Set("Accept", "application/json")
+	for i := 0; i+1 < len(head); i += 2 {
+		r.Header.Set(head[i], head[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var out map[string]any
+	if err := json.Unmarshal(raw, &out); err != nil {
+		b.Fatalf("%s %s: %d %s", method, path, res.StatusCode, raw)
+	}
+	return res.StatusCode, out
+}
+
+// began begins a run of alice's.
+func (b *wireBus) began(body string) string {
+	b.Helper()
+	status, out := b.do("alice", http.MethodPost, "/v1/runs", body)
+	if status != http.StatusCreated {
+		b.Fatal(status, out)
+	}
+	return out["runId"].(string)
+}
+
+// stands waits until a run stands so, and returns its snapshot.
+func (b *wireBus) stands(run, as string) map[string]any {
+	b.Helper()
+	var snap map[string]any
+	soon(b.T, run+" "+as, func() bool {
+		_, snap = b.do("alice", http.MethodGet, "/v1/runs/"+run, "")
+		if s, _ := snap["status"].(string); s != as && (s == "completed" || s == "failed" || s == "cancelled") {
+			b.Fatalf("it is %s: %v", s, snap)
+		}
+		return snap["status"] == as
+	})
+	return snap
+}
+
+// events returns the log of a run.
+func (b *wireBus) events(run string) (all []map[string]any) {
+	b.Helper()
+	_, out := b.do("alice", http.MethodGet, "/v1/runs/"+run+"/events", "")
+	for _, e := range out["events"].([]any) {
+		all = append(all, e.(map[string]any))
+	}
+	return all
+}
+
+func payloadsOf(events []map[string]any, kind string) (all []map[string]any) {
+	for _, e := range events {
+		if e["type"] == kind {
+			all = append(all, e["payload"].(map[string]any))
+		}
+	}
+	return all
+}
+
+const talks = `
+conversations:
+  talk: {participants: [{agent: a}, {agent: b}], max_turns: 4}
+  gated: {participants: [{agent: a}, {agent: b, approval: true}], max_turns: 2}
+  led: {participants: [{agent: mod, decides: true}, {agent: b}], plan: moderator}
+`
+
+// E5, E6, E8, E14, E55, E56: a configured conversation is a workflow: it is begun
+// once for a key, read, listed and followed by who began it, and by nobody else.
+func TestWireConversation(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, talks[:strings.Index(talks, "  led")])
+	if status, w := b.do("alice", http.MethodGet, "/v1/workflows/talk", ""); status != http.StatusOK || len(w["nodes"].([]any)) != 2 {
+		t.Error(status, w)
+	}
+	const body = `{"workflowId":"talk","inputs":{"seed":[{"text":"hello"},{"text":"there"}]},"tags":["x"],"metadata":{"k":1},"configurable":{"mine":2}}`
+	var ids []string
+	for _, want := range []int{http.StatusCreated, http.StatusOK} {
+		status, out := b.do("alice", http.MethodPost, "/v1/runs", body, "Idempotency-Key", "k")
+		if status != want {
+			t.Fatal(status, out)
+		}
+		ids = append(ids, out["runId"].(string))
+	}
+	if ids[0] != ids[1] {
+		t.Error(ids)
+	}
+	snap := b.stands(ids[0], "completed")
+	if snap["workflowId"] != "talk" || snap["tags"].([]any)[0] != "x" || len(snap["channels"].(map[string]any)["messages"].([]any)) != 4 || len(snap["nodeStates"].(map[string]any)) != 2 {
+		t.Errorf("%v", snap)
+	}
+	events := b.events(ids[0])
+	started := payloadsOf(events, "run.started")[0]
+	if diff := cmp.Diff(started["inputs"], any(map[string]any{"seed": "hello\n\nthere"})); diff != "" || started["transport"] != "rest" {
+		t.Error(diff, started)
+	}
+	for i, p := range payloadsOf(events, "node.started") {
+		if want := []string{"a", "b"}[i%2]; p["nodeId"] != want || p["agent"].(map[string]any)["agentId"] != "host:"+want {
+			t.Errorf("%d: %v", i, p)
+		}
+	}
+	if last := events[len(events)-1]; last["type"] != "run.completed" {
+		t.Error(last)
+	}
+	if status, _ := b.do("bob", http.MethodGet, "/v1/runs/"+ids[0], ""); status != http.StatusNotFound {
+		t.Error("bob reads it:", status)
+	}
+	if _, out := b.do("alice", http.MethodGet, "/v1/runs?workflowId=talk", ""); len(out["runs"].([]any)) != 1 {
+		t.Error(out)
+	}
+	for body, want := range map[string]int{`{"workflowId":"talk"}`: 400, `{"workflowId":"none","inputs":{"seed":"x"}}`: 404, `{"workflowId":"talk","inputs":{"seed":[{"url":"x"}]}}`: 400} {
+		if status, out := b.do("alice", http.MethodPost, "/v1/runs", body); status != want {
+			t.Error(body, status, out)
+		}
+	}
+}
+
+// E51, E52: a replay of a conversation tells what it told, byte by byte, and calls
+// nobody; a branch keeps the turns that had ended and asks for the others.
+func TestWireForksConversations(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, talks[:strings.Index(talks, "  gated")])
+	run := b.began(`{"workflowId":"talk","inputs":{"seed":"hello"}}`)
+	source := b.stands(run, "completed")
+	events, asked := b.events(run), len(b.Requests("a"))
+	status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+":fork", `{"mode":"replay"}`)
+	if status != http.StatusCreated {
+		t.Fatal(status, out)
+	}
+	again := out["runId"].(string)
+	fork := b.stands(again, "completed")
+	told := b.events(again)
+	if len(told) != len(events) || len(b.Requests("a")) != asked {
+		t.Fatalf("%d events, not %d; %d calls", len(told), len(events), len(b.Requests("a")))
+	}
+	for i := range events {
+		was, is := events[i], told[i]
+		x, _ := json.Marshal(was["payload"])
+		y, _ := json.Marshal(is["payload"])
+		if x = bytes.ReplaceAll(x, []byte(run), []byte(again)); was["type"] != is["type"] || was["nodeId"] != is["nodeId"] || !bytes.Equal(x, y) {
+			t.Errorf("%d: %s is told as %s", i, x, y)
+		}
+	}
+	if diff := cmp.Diff(source["channels"], fork["channels"]); diff != "" {
+		t.Error(diff)
+	}
+	at := 0
+	for i, e := range events {
+		if e["type"] == "node.completed" && e["nodeId"] == "b" {
+			at = i + 1
+			break
+		}
+	}
+	body, _ := json.Marshal(map[string]any{"mode": "branch", "fromSeq": at})
+	status, out = b.do("alice", http.MethodPost, "/v1/runs/"+run+":fork", string(body))
+	if status != http.StatusCreated {
+		t.Fatal(status, out)
+	}
+	branch := out["runId"].(string)
+	b.stands(branch, "completed")
+	if n := len(b.Requests("a")); n != asked+1 {
+		t.Errorf("a was asked %d times more", n-asked)
+	}
+	was, is := payloadsOf(events, "conversation.opened")[0], payloadsOf(b.events(branch), "conversation.opened")[0]
+	if was["conversationId"] != is["conversationId"] { // E45
+		t.Error(was, is)
+	}
+}
+
+// E36, E37, E57: what a turn waits for is decided over the wire, on the credential
+// of who decides, once; the run goes on by itself.
+func TestWireDecidesForConversations(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, talks[:strings.Index(talks, "  led")])
+	run := b.began(`{"workflowId":"gated","inputs":{"seed":"hello"}}`)
+	snap := b.stands(run, "waiting-approval")
+	if snap["currentNodeId"] != "b" {
+		t.Error(snap)
+	}
+	path := "/v1/runs/" + run + "/interrupts/"
+	for _, step := range []struct {
+		node, body string
+		want       int
+	}{
+		{"a", `{"resumeValue":{"action":"accept"}}`, http.StatusNotFound},
+		{"b", `{"resumeValue":{"action":"dance"}}`, http.StatusUnprocessableEntity},
+		{"b", `{"resumeValue":{"action":"accept"}}`, http.StatusOK},
+	} {
+		if status, out := b.do("alice", http.MethodPost, path+step.node, step.body); status != step.want {
+			t.Error(step, status, out)
+		}
+	}
+	b.stands(run, "completed")
+	if status, _ := b.do("alice", http.MethodPost, path+"b", `{"resumeValue":{"action":"accept"}}`); status != http.StatusConflict {
+		t.Error("again:", status)
+	}
+	run = b.began(`{"workflowId":"gated","inputs":{"seed":"no"}}`)
+	b.stands(run, "waiting-approval")
+	if status, out := b.do("alice", http.MethodPost, path[:len("/v1/runs/")]+run+"/interrupts/b", `{"resumeValue":{"action":"reject","reason":"no"}}`); status != http.StatusOK {
+		t.Error(status, out)
+	}
+	if e, _ := b.stands(run, "failed")["error"].(map[string]any); e["code"] != "forbidden" { // E58: fail is the default here
+		t.Error(e)
+	}
+}
+
+// E4, E55: a run is cancelled in the middle of a turn, and where it waits; its end
+// says so, and comes once.
+func TestWireCancelsConversations(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{"a": {Answers: []agentbustest.Answer{{Hang: true}}}, "b": {}}, `
+conversations:
+  slow: {participants: [{agent: a}, {agent: b}], max_turns: 2}
+  gated: {participants: [{agent: b, approval: true}, {agent: a}], max_turns: 2}
+`)
+	for workflow, waits := range map[string]string{"slow": "running", "gated": "waiting-approval"} {
+		run := b.began(`{"workflowId":"` + workflow + `","inputs":{"seed":"hello"}}`)
+		b.stands(run, waits)
+		began := time.Now()
+		if status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/cancel", `{"reason":"enough"}`); status != http.StatusOK {
+			t.Error(workflow, status, out)
+		}
+		b.stands(run, "cancelled")
+		t.Log(workflow, time.Since(began))
+		types := []string{}
+		for _, e := range b.events(run) {
+			types = append(types, e["type"].(string))
+		}
+		if got := strings.Join(types, " "); strings.Contains(got, "node.started") && workflow == "slow" && !strings.Contains(got, "node.cancelled") || !strings.HasSuffix(got, "run.cancelled") {
+			t.Error(workflow, got)
+		}
+		if status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/cancel", ""); status != http.StatusOK || out["status"] != "cancelled" {
+			t.Error("again:", status, out)
+		}
+	}
+}
