@@ -54,9 +54,9 @@ func TestLiveTree(t *testing.T) {
 			"⠋ 10.0s · 1 turn · tokens 120 in, 7 out · $0.001500 of $0.500000",
 		}},
 		{"narrow", 30, 24, []string{
-			"[panel] We \uFFFD[31mshould",
-			"wait, 因为 there is no hurry",
-			"at all.",
+			"[panel] We \uFFFD[31mshould wait,",
+			"因为 there is no hurry at",
+			"all.",
 			"└─ ⠋ panel  t2.panel  depth …",
 			"   └─ ⠋ checker  t0.checker …",
 			"⠋ 10.0s · 1 turn · tokens 12…",

@@ -153,6 +153,8 @@ func (s *shell) execute(t *testing.T, args []string) string {
 var (
 	idRE    = regexp.MustCompile(`\b(run_[0-9a-f]{8}-[0-9a-f-]{27}|int_[0-9a-f]{32})\b`)
 	timeRE  = regexp.MustCompile(`\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+	partRE  = regexp.MustCompile(`\b(conv|inv)_[0-9a-f]{16}\b`)
+	tookRE  = regexp.MustCompile(`"(ts|durationMs)":\d+`)
 	hexRE   = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
 	colours = regexp.MustCompile("\x1b\\[([0-9]+)m")
 )
@@ -171,5 +173,6 @@ func (s *shell) steady(text string) string {
 		s.ids[shown] = id
 		return shown
 	})
+	text = tookRE.ReplaceAllString(partRE.ReplaceAllString(text, "${1}_ID"), `"$1":0`)
 	return hexRE.ReplaceAllString(timeRE.ReplaceAllString(text, "TIME"), "HASH")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -123,7 +124,7 @@ func TestNarrowTerminal(t *testing.T) {
 	save(t, filepath.Join(filepath.Dir(path), "go.sh"), "agentbus run talk hello --config "+path+"\nagentbus agents --config "+path+"\necho over\n")
 	p := newPane(t, 40, 30)
 	p.keys("sh "+filepath.Join(filepath.Dir(path), "go.sh"), "Enter")
-	screen := p.shows("0 turns", "…")
+	screen := p.shows("└─", "0 turns", "…")
 	if n := strings.Count(screen, "└─"); n != 1 {
 		t.Errorf("%d branches:\n%s", n, screen)
 	}
@@ -139,6 +140,7 @@ func TestNarrowTerminal(t *testing.T) {
 func newAgentServer(t *testing.T, open <-chan struct{}) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // a caller that leaves is seen behind its body only
 		select {
 		case <-open:
 			w.Header().Set("Content-Type", "application/json")
@@ -155,6 +157,7 @@ func TestTwoInterruptsLeave(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 1)
 	stuck := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // a caller that leaves is seen behind its body only
 		asked <- struct{}{}
 		<-r.Context().Done()
 	}))
