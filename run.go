@@ -168,6 +168,36 @@ type RunSummary struct {
 	Cost         Micros    `json:"cost_micros"` // charged by the ledger
 	Began        time.Time `json:"began"`
 	Last         time.Time `json:"last"` // when something happened last
+
+	Agent    string    `json:"agent,omitempty"`      // that its first call was for
+	First    CallState `json:"first,omitempty"`      // what became of that call; "" when there is none
+	Live     int       `json:"live_calls"`           // executing, or left by a process that is gone
+	Failed   int       `json:"failed_calls"`         // voided
+	Retries  int       `json:"retries"`              // attempts of settled calls that failed, which nobody paid
+	Usage    Usage     `json:"usage"`                // of its calls
+	Held     Micros    `json:"held_micros"`          // by its calls in flight
+	Saved    Micros    `json:"saved_micros"`         // what its replays would have cost
+	Unbilled Micros    `json:"unbilled_micros"`      // what failed attempts used
+	Stopper  string    `json:"stopped_by,omitempty"` // who stopped it (G14); "": nobody
+	Stopped  time.Time `json:"stopped_at,omitzero"`
+}
+
+// A RunFilter says which runs are listed; its zero value is all of them. What is
+// not "" must match.
+type RunFilter struct {
+	Payer        Payer   // of one of its calls, or of a driver of it
+	Agent        string  // of one of its calls
+	Speaker      Speaker // of one of its calls
+	Conversation string  // that one of its drivers performs
+}
+
+// A RunRecord is all that a store holds of a run but what was said in it, as of
+// one moment.
+type RunRecord struct {
+	Executions []Execution  // top-level ones first, then by when they began
+	Calls      []CallRecord // by id
+	Turns      []Turn       // by execution and index, without their replies
+	Interrupts []Interrupt  // as they were raised, at most 1000
 }
 
 // A RunKey is the key under which a run was asked for: asking again is answered

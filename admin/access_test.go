@@ -59,7 +59,7 @@ func TestWhoMayWhat(t *testing.T) {
 	}
 	check("GET /admin/v1/forgotten", agentbus.CodeForbidden) // nobody is named, so nobody is let in
 	for _, pattern := range []string{
-		"GET /", "GET /admin/v1", "GET /admin/v1/nothing", "PUT /admin/v1/keys", "OPTIONS /admin/v1/keys", "GET /admin/v1/runs/run_a/stop", "POST /admin/v1/runs", "TRACE /metrics",
+		"GET /admin/v1", "GET /admin/v1/nothing", "PUT /admin/v1/keys", "OPTIONS /admin/v1/keys", "GET /admin/v1/runs/run_a/stop", "POST /admin/v1/runs", "TRACE /metrics",
 	} {
 		check(pattern, agentbus.CodeNotFound)
 	}

@@ -1,5 +1,6 @@
 // Package admin is the admin API of a bus: runs, live calls, agents, keys,
-// budgets and the ledger, for those who operate it. It has a listener of its
+// budgets and the ledger, for those who operate it, and the console, whose pages
+// show what the API's read models find. It has a listener of its
 // own and denies by default: a route is reachable for the roles that its line
 // in the table names, and for nobody else.
 package admin
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin/console"
+	"github.com/agentbus/agentbus/identity"
 )
 
 // An Identifier authenticates an Authorization value. Identify fails with
@@ -24,15 +27,24 @@ type Identifier interface {
 
 // Runs reads what happened. It is safe for concurrent use.
 type Runs interface {
-	// RunSummaries returns runs at a glance, newest first, at most limit of
-	// them; before, unless "", is the last one of the page before.
-	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
+	// RunSummaries returns runs that f lets pass at a glance, newest first, at most
+	// limit of them; before, unless "", is the last one of the page before.
+	RunSummaries(ctx context.Context, f agentbus.RunFilter, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
 	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
 	Execution(ctx context.Context, id agentbus.ExecutionID) (e agentbus.Execution, found bool, err error)
 	Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error]
 	Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error]
+}
+
+// Records read one run whole, and one of its calls. It is safe for concurrent
+// use.
+type Records interface {
+	// RunRecord returns a run as of one moment; one that is not known is empty.
+	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
+	// CallEntries returns the entries of a call, one for each attempt that ended.
+	CallEntries(ctx context.Context, payer agentbus.Payer, call int64) ([]agentbus.Entry, error)
 }
 
 // A Ledger tells who paid what (G26 to G28). It is safe for concurrent use.
@@ -92,17 +104,46 @@ type Interrupts interface {
 // A Directory knows the agents. It is safe for concurrent use.
 type Directory interface {
 	Agents() []Agent // by name
+	// Probe finds out now whether an agent can be reached, at each of its places.
+	Probe(ctx context.Context, name string) ([]Probe, error)
+	// Drain takes an agent out, so that it gets no new calls, or in again. by is who
+	// asked for it.
+	Drain(ctx context.Context, name, by string, drained bool) error
+}
+
+// Figures are what the screens are made of. It is safe for concurrent use.
+type Figures interface {
+	// NewestCalls returns calls and refusals of all runs, the newest first, at most
+	// limit, up to the first that began before since.
+	NewestCalls(ctx context.Context, since time.Time, limit int) ([]agentbus.CallRecord, error)
+	// Spending adds up a payer's entries by agent, run or day.
+	Spending(ctx context.Context, q agentbus.SpendingQuery) ([]agentbus.Spending, error)
+	// Spent returns what a payer was charged since a time, and by how many of its
+	// newest most entries.
+	Spent(ctx context.Context, payer agentbus.Payer, since time.Time, most int) (charged agentbus.Micros, entries int64, err error)
+	// Holds returns what unfinished calls hold of their budgets, by call.
+	Holds(ctx context.Context, calls []int64) (map[int64]agentbus.Micros, error)
+}
+
+// Actions keeps what operators did (U5). It is safe for concurrent use.
+type Actions interface {
+	RecordAction(ctx context.Context, a agentbus.Action) error
+	// Actions returns what operators did, newest first.
+	Actions(ctx context.Context, q agentbus.ActionQuery) ([]agentbus.Action, error)
 }
 
 // Config configures [New].
 type Config struct {
 	Identifier Identifier  // required
 	Runs       Runs        // required
+	Records    Records     // required
 	Ledger     Ledger      // required
 	Keys       KeyRing     // required
 	Calls      Switchboard // required
 	Agents     Directory   // required
 	Interrupts Interrupts  // required
+	Figures    Figures     // required
+	Actions    Actions     // nil: what operators do stands in the log alone
 
 	// Token is the secret of a principal that is known here only, TokenPrincipal;
 	// none: there is none.
@@ -110,6 +151,21 @@ type Config struct {
 	// Budgets returns the configured budgets with their accounts of the present
 	// period; nil: there are none.
 	Budgets func() []agentbus.Budget
+	// Caps returns the budgets of money of a payer, whoever calls, of the periods
+	// that at is in; what is reserved and settled is filled in. nil: there are none.
+	Caps func(payer agentbus.Payer, at time.Time) []console.Cap
+	// Vitals says how store, gateway and configuration do; the rest is filled in.
+	// nil: that is not known.
+	Vitals func(context.Context) console.Vitals
+	// MaxDepth returns the depth at which calls are refused; nil: it is not shown.
+	MaxDepth func() int
+	// Cap returns what an execution may cost; 0, and nil: any amount.
+	Cap func(agentbus.Execution) agentbus.Micros
+	// Hops verifies the signed hops of a run (C16); nil: they are not shown.
+	Hops func(context.Context, agentbus.RunID) (identity.HopVerdict, error)
+	// Content shows in the console what agents answered; otherwise it tells only
+	// what became of calls.
+	Content bool
 	Metrics http.Handler // served at /metrics; nil: there are none
 	Profile bool         // serve net/http/pprof below /debug/pprof/
 
@@ -137,12 +193,16 @@ type API struct {
 	mux     *http.ServeMux
 	routes  map[string]route // by pattern
 	origins *http.CrossOriginProtection
+
+	console  *console.Console
+	sessions sessions
+	streams  streams
 }
 
 // New returns an API.
 func New(c Config) (*API, error) {
-	if c.Identifier == nil || c.Runs == nil || c.Ledger == nil || c.Keys == nil || c.Calls == nil || c.Agents == nil || c.Interrupts == nil {
-		return nil, errors.New("admin: Identifier, Runs, Ledger, Keys, Calls, Agents and Interrupts are required")
+	if c.Identifier == nil || c.Runs == nil || c.Records == nil || c.Ledger == nil || c.Keys == nil || c.Calls == nil || c.Agents == nil || c.Interrupts == nil || c.Figures == nil {
+		return nil, errors.New("admin: Identifier, Runs, Records, Ledger, Keys, Calls, Agents, Interrupts and Figures are required")
 	}
 	a := &API{
 		cfg: c, log: c.Logger, started: time.Now(), mux: http.NewServeMux(), routes: map[string]route{},
@@ -151,9 +211,13 @@ func New(c Config) (*API, error) {
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
-	for _, r := range a.table() {
+	var err error
+	if a.console, err = console.New(); err != nil {
+		return nil, err
+	}
+	for _, r := range append(a.table(), a.pages()...) {
 		a.routes[r.pattern] = r
-		a.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { answer(w, req, r.handle) })
+		a.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { a.answer(w, req, r) })
 	}
 	return a, nil
 }

@@ -62,15 +62,24 @@ func (a *API) stopRun(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	x, id := requestOf(r), agentbus.RunID(r.PathValue("run"))
-	x.object = string(id)
-	n, err := a.cfg.Calls.Stop(r.Context(), id, x.who.ID)
+	done, err := a.stop(r, agentbus.RunID(r.PathValue("run")))
 	if err != nil {
 		return err
 	}
+	return write(w, http.StatusOK, done)
+}
+
+// stop stops a run, and keeps who did it.
+func (a *API) stop(r *http.Request, id agentbus.RunID) (stop, error) {
+	x := requestOf(r)
+	x.object, x.did = string(id), deed{kind: "run.stop", run: id}
+	n, err := a.cfg.Calls.Stop(r.Context(), id, x.who.ID)
+	if err != nil {
+		return stop{}, err
+	}
 	_, known, err := a.cfg.Runs.RunSummary(r.Context(), id)
 	known = known || err != nil // it is stopped all the same
-	return write(w, http.StatusOK, stop{Run: id, Stopped: true, Known: known, Cancelled: n})
+	return stop{Run: id, Stopped: true, Known: known, Cancelled: n}, nil
 }
 
 // A voiding is what came of freeing a call's key.
@@ -89,7 +98,7 @@ func (a *API) voidCall(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || id < 1 {
 		return notFound("such call", "see GET /admin/v1/calls/unfinished")
 	}
-	x.object = strconv.FormatInt(id, 10)
+	x.object, x.did.kind = strconv.FormatInt(id, 10), "call.void"
 	if err := a.cfg.Calls.Void(r.Context(), id, x.who.ID); err != nil {
 		return err
 	}

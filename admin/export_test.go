@@ -19,3 +19,15 @@ func (a *API) Forget(pattern string) {
 
 // WithUSD is withUSD.
 func WithUSD(body string) string { return string(withUSD([]byte(body))) }
+
+// Pages returns the table of the console's routes.
+func (a *API) Pages() []string {
+	var patterns []string
+	for _, r := range a.pages() {
+		patterns = append(patterns, r.pattern)
+	}
+	return patterns
+}
+
+// MaxSessions is maxSessions.
+const MaxSessions = maxSessions

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"crypto/subtle"
 	"log/slog"
 	"net"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/agentbus/agentbus"
-	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/httpx"
 )
 
@@ -19,7 +17,9 @@ type request struct {
 	id     string
 	who    agentbus.Principal // the zero Principal before it is authenticated
 	object string             // what a mutation changed, or was to change
-	err    error              // what was answered
+	did    deed
+	csrf   string // of the session of a page; "": there is none
+	err    error  // what was answered
 }
 
 type requestKey struct{}
@@ -43,16 +43,26 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	defer a.audit(x, r)
-	if err := a.admit(x, r); err != nil {
-		x.fail(w, err)
+	_, pattern := a.mux.Handler(r)
+	if err := a.admit(x, w, r, pattern); err != nil {
+		a.fail(w, r, pattern, err)
 		return
 	}
 	a.mux.ServeHTTP(w, r)
 }
 
+// fail answers with an error, as whoever asked reads it.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, pattern string, err error) {
+	if isPage(pattern) {
+		a.failPage(w, r, err)
+		return
+	}
+	requestOf(r).fail(w, err)
+}
+
 // admit decides whether a request may pass. Whoever is no admin learns nothing
 // of what is here: not even which routes are.
-func (a *API) admit(x *request, r *http.Request) (err error) {
+func (a *API) admit(x *request, w http.ResponseWriter, r *http.Request, pattern string) (err error) {
 	if err := rightHost(r); err != nil {
 		return err
 	}
@@ -62,17 +72,27 @@ func (a *API) admit(x *request, r *http.Request) (err error) {
 			Explain: &agentbus.Explain{Next: "send the request from a program, without Origin and Sec-Fetch-Site"},
 		}
 	}
-	if x.who, err = a.identify(r); err != nil {
-		return err
-	}
-	_, pattern := a.mux.Handler(r)
 	rt, known := a.routes[pattern]
 	switch {
+	case slices.Contains(rt.roles, anyone):
+		return nil
+	case isPage(pattern):
+		x.who, err = a.signedIn(x, w, r)
+	default:
+		x.who, err = a.identify(r)
+	}
+	switch {
+	case err != nil:
+		return err
 	case slices.Contains(rt.roles, x.who.Role):
 		return nil
 	case !known && slices.Contains(operators, x.who.Role):
 		return notFound(r.Method+" "+r.URL.Path, "see GET /openapi.json")
 	}
+	return errNoOperator()
+}
+
+func errNoOperator() error {
 	return &agentbus.Error{
 		Code: agentbus.CodeForbidden, Message: "this key may not operate the bus",
 		Explain: &agentbus.Explain{Next: "use the key of an admin: role: admin in the configuration, or agentbus keys create NAME --role admin"},
@@ -104,8 +124,8 @@ func hostOf(hostport string) string {
 	return host
 }
 
-// identify authenticates a request, by its Authorization header alone: there
-// are no cookies, which a browser would send by itself.
+// identify authenticates a request of the API, by its Authorization header
+// alone: not by a cookie, which a browser would send by itself.
 func (a *API) identify(r *http.Request) (agentbus.Principal, error) {
 	values := r.Header["Authorization"]
 	if len(values) > 1 {
@@ -114,14 +134,7 @@ func (a *API) identify(r *http.Request) (agentbus.Principal, error) {
 			Explain: &agentbus.Explain{Rule: "P2", Next: "send one Authorization header"},
 		}
 	}
-	authorization := agentbus.NewCredential(r.Header.Get("Authorization"))
-	if secret, ok := authorization.Token(); ok && !a.cfg.Token.IsZero() {
-		sent, own := identity.Hash(secret), identity.Hash(a.cfg.Token)
-		if subtle.ConstantTimeCompare(sent[:], own[:]) == 1 {
-			return agentbus.Principal{ID: TokenPrincipal, Role: agentbus.PrincipalAdmin}, nil
-		}
-	}
-	return a.cfg.Identifier.Identify(r.Context(), authorization)
+	return a.principal(r.Context(), agentbus.NewCredential(r.Header.Get("Authorization")))
 }
 
 // audit writes down who changed what, or tried to, and what broke. It is a
@@ -141,4 +154,7 @@ func (a *API) audit(x *request, r *http.Request) {
 		attrs = append(attrs, slog.Any("error", x.err))
 	}
 	a.log.LogAttrs(r.Context(), slog.LevelWarn, "admin", attrs...)
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		a.record(x, pattern, r)
+	}
 }

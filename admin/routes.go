@@ -21,17 +21,20 @@ type route struct {
 // operators are who may use the admin listener.
 var operators = []agentbus.PrincipalRole{agentbus.PrincipalAdmin}
 
-// table returns every route of the listener.
+// table returns every route of the API; the console's are [API.pages].
 func (a *API) table() []route {
 	routes := []route{
 		{"GET /admin/v1/runs", operators, a.listRuns},
 		{"GET /admin/v1/runs/{run}", operators, a.showRun},
+		{"GET /admin/v1/runs/{run}/tree", operators, a.listTree},
 		{"GET /admin/v1/runs/{run}/calls", operators, a.listCalls},
 		{"GET /admin/v1/runs/{run}/executions", operators, a.listExecutions},
 		{"POST /admin/v1/runs/{run}/stop", operators, a.stopRun},
 		{"GET /admin/v1/executions/{id}/turns", operators, a.listTurns},
 		{"GET /admin/v1/executions/{id}/events", operators, a.listEvents},
 		{"GET /admin/v1/calls/live", operators, a.listLive},
+		{"GET /admin/v1/live/runs", operators, a.followRuns},
+		{"GET /admin/v1/live/calls", operators, a.followCalls},
 		{"GET /admin/v1/calls/unfinished", operators, a.listUnfinished},
 		{"POST /admin/v1/calls/{id}/void", operators, a.voidCall},
 		{"GET /admin/v1/interrupts", operators, a.listInterrupts},
@@ -39,6 +42,16 @@ func (a *API) table() []route {
 		{"POST /admin/v1/interrupts/{id}/resolve", operators, a.resolveInterrupt},
 		{"GET /admin/v1/agents", operators, a.listAgents},
 		{"GET /admin/v1/agents/{name}", operators, a.showAgent},
+		{"POST /admin/v1/agents/{name}/probe", operators, a.probeAgent},
+		{"POST /admin/v1/agents/{name}/drain", operators, a.drainAgent},
+		{"POST /admin/v1/agents/{name}/enable", operators, a.enableAgent},
+		{"GET /admin/v1/records", operators, a.listRecords},
+		{"GET /admin/v1/graph", operators, a.showGraph},
+		{"GET /admin/v1/payers", operators, a.listPayers},
+		{"GET /admin/v1/payers/{payer}", operators, a.showPayer},
+		{"GET /admin/v1/remarks", operators, a.listRemarks},
+		{"GET /admin/v1/actions", operators, a.listActions},
+		{"GET /admin/v1/health", operators, a.showVitals},
 		{"GET /admin/v1/keys", operators, a.listKeys},
 		{"POST /admin/v1/keys", operators, a.createKey},
 		{"DELETE /admin/v1/keys/{handle}", operators, a.revokeKey},
@@ -73,10 +86,10 @@ func plain(h http.Handler) handler {
 	}
 }
 
-// answer runs h, and writes the error it returns.
-func answer(w http.ResponseWriter, r *http.Request, h handler) {
-	if err := h(w, r); err != nil {
-		requestOf(r).fail(w, err)
+// answer runs the handler of a route, and writes the error it returns.
+func (a *API) answer(w http.ResponseWriter, r *http.Request, rt route) {
+	if err := rt.handle(w, r); err != nil {
+		a.fail(w, r, rt.pattern, err)
 	}
 }
 
@@ -93,4 +106,14 @@ func invalid(message, next string) error {
 func (x *request) fail(w http.ResponseWriter, err error) {
 	x.err = err
 	httpx.WriteProblem(w, err)
+}
+
+// Routes returns the pattern of every route of the listener, for who checks that
+// none of them answers elsewhere.
+func (a *API) Routes() []string {
+	var patterns []string
+	for _, r := range append(a.table(), a.pages()...) {
+		patterns = append(patterns, r.pattern)
+	}
+	return patterns
 }

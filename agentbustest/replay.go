@@ -21,7 +21,7 @@ const maxReplays = 1000
 func Replay(t T, s *server.Server) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	runs, err := s.Store().RunSummaries(ctx, maxReplays, "")
+	runs, err := s.Store().RunSummaries(ctx, agentbus.RunFilter{}, maxReplays, "")
 	if err != nil {
 		t.Errorf("agentbustest: read the runs: %v", err)
 	}

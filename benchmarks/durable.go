@@ -70,11 +70,16 @@ func measureDurable(ctx context.Context, o options, dir string, r *report) error
 	return nil
 }
 
-// openBus opens a bus that does not serve, with all defaults.
+// openBus opens a bus that does not serve, with all defaults, on a file.
 func openBus(ctx context.Context, store string) (*server.Server, error) {
+	return openBusOn(ctx, "sqlite:"+store)
+}
+
+// openBusOn is openBus on the store at a URL.
+func openBusOn(ctx context.Context, url string) (*server.Server, error) {
 	c, _, err := config.Parse("", nil, config.Source{Env: func(name string) (string, bool) {
 		if name == "AGENTBUS_STORE_URL" {
-			return "sqlite:" + store, true
+			return url, true
 		}
 		return "", false
 	}})
@@ -145,7 +150,7 @@ func reserveMany(ctx context.Context, s *server.Server, callers, calls int) (flo
 	for i := range faults {
 		wg.Go(func() {
 			for n := range calls / callers {
-				if faults[i] = reserveAndSettle(ctx, s, bus.RunID("bench.w"+strconv.Itoa(i)+"."+strconv.Itoa(n))); faults[i] != nil {
+				if faults[i] = reserveAndSettle(ctx, s, "bench", bus.RunID("bench.w"+strconv.Itoa(i)+"."+strconv.Itoa(n))); faults[i] != nil {
 					return
 				}
 			}
@@ -155,8 +160,8 @@ func reserveMany(ctx context.Context, s *server.Server, callers, calls int) (flo
 	return float64(calls) / time.Since(began).Seconds(), errors.Join(faults...)
 }
 
-func reserveAndSettle(ctx context.Context, s *server.Server, run bus.RunID) error {
-	key := bus.TurnKey{Payer: "bench", Agent: "gpt-4o-mini", Run: run, ID: run.Turn(0, "researcher")}
+func reserveAndSettle(ctx context.Context, s *server.Server, payer bus.Payer, run bus.RunID) error {
+	key := bus.TurnKey{Payer: payer, Agent: "gpt-4o-mini", Run: run, ID: run.Turn(0, "researcher")}
 	got, err := s.Store().Reserve(ctx, bus.Reservation{Key: key.Hash(), Call: bus.CallRecord{
 		TurnKey: key, RequestID: "req_0123456789abcdef01234567", Caller: "bench", Depth: 1, Digest: sha256.Sum256([]byte(run)),
 		Owner: s.Owner(), Began: time.Now(),

@@ -34,7 +34,7 @@ type options struct {
 }
 
 // parts are what can be measured alone.
-var parts = []string{"durable", "runs", "leaving", "a2a", "calls"}
+var parts = []string{"durable", "runs", "leaving", "a2a", "calls", "postgres"}
 
 // has reports whether a part is to be measured.
 func (o options) has(part string) bool { return o.only == "" || o.only == part }
@@ -105,6 +105,8 @@ func measureParts(ctx context.Context, o options, dir string, r *report) error {
 			err = measureA2A(ctx, o, dir, r)
 		case part == "calls":
 			err = measureCalls(ctx, o, dir, r)
+		case part == "postgres":
+			err = measurePostgres(ctx, o, r)
 		}
 		if err != nil {
 			return err

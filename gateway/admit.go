@@ -19,12 +19,19 @@ const defaultQueueTimeout = 10 * time.Second
 func (g *Gateway) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
+		if g.takenOut(w, r, x) {
+			return
+		}
 		if x.target.Concurrency <= 0 && !x.rated() { // nothing is bounded
 			next.ServeHTTP(w, r)
 			return
 		}
 		defer x.leavePlace()
-		wait, rated := g.takeToken(x)
+		wait, rated, err := g.takeToken(r.Context(), x)
+		if err != nil {
+			x.refuse(w, err)
+			return
+		}
 		if rated && g.takePlace(x) {
 			next.ServeHTTP(w, r)
 			return
@@ -54,21 +61,28 @@ func (x *exchange) rated() bool {
 }
 
 // takeToken takes from the caller's rate, or says how long to wait for it.
-func (g *Gateway) takeToken(x *exchange) (wait time.Duration, ok bool) {
-	if !x.rated() {
-		return 0, true
+func (g *Gateway) takeToken(ctx context.Context, x *exchange) (wait time.Duration, ok bool, err error) {
+	switch {
+	case !x.rated():
+		return 0, true, nil
+	case g.cfg.Rates != nil:
+		wait, ok, err = g.portions.take(ctx, g.cfg.Rates, x.caller.ID, x.caller.Grants, time.Now())
+	default:
+		wait, ok = g.rates.take(x.caller.ID, x.caller.Grants, time.Now())
 	}
-	wait, ok = g.rates.take(x.caller.ID, x.caller.Grants, time.Now())
 	x.token = ok
-	return wait, ok
+	return wait, ok, err
 }
 
 // giveBack returns what a call took that was then not executed.
 func (g *Gateway) giveBack(x *exchange) {
-	if x.token {
-		x.token = false
+	switch {
+	case x.token && g.cfg.Rates != nil:
+		g.portions.giveBack(x.caller.ID, time.Now())
+	case x.token:
 		g.rates.giveBack(x.caller.ID)
 	}
+	x.token = false
 	x.leavePlace()
 }
 

@@ -242,7 +242,7 @@ func TestG26SumsAreExact(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	summaries, err := b.store.RunSummaries(t.Context(), 100, "")
+	summaries, err := b.store.RunSummaries(t.Context(), agentbus.RunFilter{}, 100, "")
 	if err != nil {
 		t.Fatal(err)
 	}

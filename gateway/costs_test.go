@@ -55,7 +55,7 @@ func TestCosts(t *testing.T) {
 		}
 		sum += c.cost
 	}
-	runs, err := b.store.RunSummaries(t.Context(), 100, "")
+	runs, err := b.store.RunSummaries(t.Context(), agentbus.RunFilter{}, 100, "")
 	if err != nil || len(runs) != len(rows)+1 {
 		t.Fatal(runs, err)
 	}

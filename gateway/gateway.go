@@ -136,6 +136,9 @@ type Config struct {
 	// another process; release ends the watch. It may ring for nothing, or not at
 	// all: the ledger is asked now and then anyway. nil: nobody rings.
 	WatchCall func(key agentbus.Digest) (rung <-chan struct{}, release func())
+	// Rates are the rates of callers over all processes (G8); nil: this one has
+	// none beside it.
+	Rates Rates
 
 	// Directory tells anybody where the agents are that have an address, at
 	// /.well-known/webfinger and /.well-known/agent-card/{local} (C36); nil: both
@@ -189,7 +192,9 @@ type live struct {
 	slots    chan struct{} // one for each call that goes on without its caller
 	lines    lines         // who waits for which agent
 	rates    rates         // how much each caller may call
+	portions portions      // of what it may call over all processes
 	stopped  stops         // runs
+	drained  drains        // agents
 	tasks    tasks         // of A2A agents
 	inFlight atomic.Int64
 	draining atomic.Bool

@@ -132,6 +132,14 @@ type bucket struct {
 	burst  float64
 }
 
+// burstOf is how many tokens a bucket has when it is full.
+func burstOf(g *agentbus.Grants) float64 {
+	if g.Burst <= 0 {
+		return math.Ceil(g.PerSecond)
+	}
+	return float64(g.Burst)
+}
+
 // take takes a token of a caller, or says when there will be one.
 func (rs *rates) take(caller string, g *agentbus.Grants, now time.Time) (wait time.Duration, ok bool) {
 	rs.mu.Lock()
@@ -142,10 +150,7 @@ func (rs *rates) take(caller string, g *agentbus.Grants, now time.Time) (wait ti
 		b = &bucket{tokens: math.MaxFloat64, at: now}
 		rs.byCaller[caller] = b
 	}
-	b.rate, b.burst = g.PerSecond, float64(g.Burst)
-	if g.Burst <= 0 {
-		b.burst = math.Ceil(g.PerSecond)
-	}
+	b.rate, b.burst = g.PerSecond, burstOf(g)
 	b.fill(now)
 	if b.tokens >= 1 {
 		b.tokens--

@@ -58,6 +58,19 @@ func (t *Target) Upstreams() []UpstreamState {
 	return states
 }
 
+// Doubt takes note that another process leaves a URL of t out: here one more
+// failure is enough for that (G13). It is safe for concurrent use.
+func (t *Target) Doubt(url string) {
+	p := t.upstreams()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, u := range p.list {
+		if u.name == url && u.until.IsZero() {
+			u.failures.Store(max(u.failures.Load(), int64(p.eject.Failures)-1))
+		}
+	}
+}
+
 // Inherit gives the agents of t what is known of the URLs that those of the same
 // name have in last: an agent whose configuration changes keeps the URLs it
 // leaves out, and knows of the calls that are still under way. It must return

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -31,6 +32,8 @@ type Breaker struct {
 	cooldown time.Duration
 	circuit  *gobreaker.TwoStepCircuitBreaker[struct{}]
 
+	doubted atomic.Bool // one failure is enough, until a call succeeds
+
 	mu     sync.Mutex
 	opened time.Time // last
 }
@@ -46,7 +49,7 @@ func NewBreaker(c BreakerConfig) *Breaker {
 	b := &Breaker{name: c.Name, cooldown: c.Cooldown}
 	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Timeout:     c.Cooldown - 1, // it is over when the time has come, not after
-		ReadyToTrip: func(n gobreaker.Counts) bool { return int(n.ConsecutiveFailures) >= c.Failures },
+		ReadyToTrip: func(n gobreaker.Counts) bool { return int(n.ConsecutiveFailures) >= c.Failures || b.doubted.Load() },
 		IsExcluded:  func(err error) bool { return err != nil && !failed(err) },
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			if to == gobreaker.StateOpen {
@@ -78,6 +81,11 @@ func failed(err error) bool {
 // State returns closed, open or half-open.
 func (b *Breaker) State() string { return b.circuit.State().String() }
 
+// Doubt takes note that the breaker of another process opened: here one failure
+// is enough for that, until a call succeeds (R12). What another saw may be its
+// own network.
+func (b *Breaker) Doubt() { b.doubted.Store(true) }
+
 // Wrap is the [agentbus.Middleware].
 func (b *Breaker) Wrap(next agentbus.Backend) agentbus.Backend {
 	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
@@ -98,6 +106,7 @@ func (b *Breaker) Wrap(next agentbus.Backend) agentbus.Backend {
 				}
 			}
 			outcome = nil
+			b.doubted.Store(false)
 		}
 	})
 }

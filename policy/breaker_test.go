@@ -122,3 +122,23 @@ func TestBreakerIgnoresRefusals(t *testing.T) {
 		}
 	}
 }
+
+// TestBreakerInDoubt: R12, where another process found that somebody fails one
+// failure opens the breaker, until a call succeeds.
+func TestBreakerInDoubt(t *testing.T) {
+	t.Parallel()
+	b, calls := policy.NewBreaker(policy.BreakerConfig{Failures: 3}), 0
+	try := func(outcome error, want string) {
+		t.Helper()
+		_, _ = call(t.Context(), b.Wrap(script(&calls, outcome)))
+		if b.State() != want {
+			t.Errorf("after %v it is %s, want %s", outcome, b.State(), want)
+		}
+		calls = 0
+	}
+	b.Doubt()
+	try(nil, "closed")
+	try(unavailable, "closed")
+	b.Doubt()
+	try(unavailable, "open")
+}

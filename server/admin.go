@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin"
-	"github.com/agentbus/agentbus/gateway"
 )
 
 // AdminHandler returns the admin listener's surface, for programs that bring
@@ -41,6 +41,7 @@ const adminPatience = 5 * time.Second
 func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
 	srv, l := s.http(l, s.admin)
 	srv.ReadTimeout = s.cfg.Limits.ReadBody
+	srv.RegisterOnShutdown(s.admin.Drain)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
@@ -63,12 +64,27 @@ func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
 // buildAdmin builds the admin listener's surface over the rest.
 func (s *Server) buildAdmin() (err error) {
 	s.admin, err = admin.New(admin.Config{
-		Identifier: s, Runs: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s}, Interrupts: inbox{s},
-		Budgets: func() []agentbus.Budget { return s.now().gateway.Budgets(time.Now()) },
-		Token:   s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,
+		Identifier: s, Runs: s.store, Records: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s}, Interrupts: inbox{s},
+		Figures: s.store, Actions: s.store, Caps: s.caps, Vitals: s.vitals,
+		Budgets:  func() []agentbus.Budget { return s.now().gateway.Budgets(time.Now()) },
+		MaxDepth: func() int { return s.now().cfg.Limits.MaxDepth }, Cap: s.capOf, Hops: s.VerifyHops, Content: s.cfg.Admin.Content,
+		Token: s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,
 		Status: admin.Status{Version: s.cfg.Version, Owner: s.owner, Config: s.cfg.Path, Stages: s.now().gateway.Stages()},
 	})
 	return err
+}
+
+// capOf returns what an execution may cost: as it was begun, else as its
+// conversation says; 0: any amount.
+func (s *Server) capOf(e agentbus.Execution) agentbus.Micros { //nolint:gocritic // as admin.Config.Cap is called
+	var sp spec
+	if json.Unmarshal(e.Spec, &sp) == nil && sp.Budget != nil {
+		return *sp.Budget
+	}
+	if c, ok := s.now().cfg.Conversations[e.Conversation]; ok && c.BudgetUSD != nil {
+		return *c.BudgetUSD
+	}
+	return 0
 }
 
 // A switchboard is the calls of a bus that have not ended. Live and Stop are the
@@ -108,43 +124,4 @@ func (b switchboard) Void(ctx context.Context, id int64, by string) error {
 		Code: agentbus.CodeNotFound, Message: "there is no call " + strconv.FormatInt(id, 10) + " without an end",
 		Explain: &agentbus.Explain{Next: "see GET /admin/v1/calls/unfinished"},
 	}
-}
-
-// A directory is the agents of a bus.
-type directory struct{ *Server }
-
-// Agents returns the agents, those that a run brought along too.
-func (d directory) Agents() []admin.Agent {
-	var agents []admin.Agent
-	now := d.now()
-	for _, t := range now.router.Targets() {
-		a := admin.Agent{Name: t.Name, Kind: t.Kind, Model: t.Model}
-		if c, ok := now.cfg.Agents[t.Name]; ok {
-			a.Aliases = c.Aliases
-			if c.Price != nil {
-				a.Price = &t.Price
-			}
-		}
-		if !t.Local {
-			a.URLs = urls(t)
-		}
-		agents = append(agents, a)
-	}
-	return agents
-}
-
-// urls returns how each URL of an agent does (G13).
-func urls(t *gateway.Target) []admin.URL {
-	var all []admin.URL
-	for _, u := range t.Upstreams() {
-		health := admin.HealthGood
-		switch {
-		case u.Probing || !u.EjectedUntil.IsZero() && !time.Now().Before(u.EjectedUntil): // the next call finds out
-			health = admin.HealthProbing
-		case !u.EjectedUntil.IsZero():
-			health = admin.HealthEjected
-		}
-		all = append(all, admin.URL{URL: u.URL, Health: health, InFlight: u.InFlight, Failures: u.Failures, Ejected: u.EjectedUntil.UTC()})
-	}
-	return all
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/server"
 )
 
@@ -56,6 +57,31 @@ func asAdmin(t *testing.T, secret, method, url string) (status int, answer map[s
 	return resp.StatusCode, answer
 }
 
+// serveOn serves the public surface of a bus until the test ends.
+func serveOn(t *testing.T, s *server.Server) (url string) {
+	t.Helper()
+	public := httptest.NewServer(s.Handler())
+	t.Cleanup(public.Close)
+	return public.URL
+}
+
+// postTo calls an agent as a user, and returns the status of the answer.
+func postTo(t *testing.T, url, agent string) (status int) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions", strings.NewReader(`{"model":"`+agent+`","messages":[{"role":"user","content":"x"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer user-secret")
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
 const withAdmin = "admin: {listen: '127.0.0.1:0'}\nkeys: [{id: ops, secret: secret-of-ops, role: admin}]\n"
 
 // What the API tells of a bus is what the bus did.
@@ -87,20 +113,9 @@ func TestAdminShowsAnEjectedURL(t *testing.T) {
 	good, gone := newAgent(t, "good"), httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	s := open(t, withAdmin+fmt.Sprintf("agents: {a: {kind: openai, urls: [%q, %q], eject: {failures: 1, for: 1h, at_most: 1h}}}\n", gone.URL+"/v1", good.URL+"/v1"))
-	public := httptest.NewServer(s.Handler())
-	t.Cleanup(public.Close)
+	public := serveOn(t, s)
 	for range 2 { // each URL is chosen once
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, public.URL+"/v1/chat/completions", strings.NewReader(`{"model":"a","messages":[{"role":"user","content":"x"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Authorization", "Bearer user-secret")
-		resp, err := public.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
+		postTo(t, public, "a")
 	}
 	_, agent := asAdmin(t, "secret-of-ops", http.MethodGet, operated(t, s)+"/admin/v1/agents/a")
 	var health []any
@@ -186,5 +201,41 @@ func TestNoAdminListener(t *testing.T) {
 	s := open(t, "admin: {listen: ''}\n")
 	if l, err := s.ListenAdmin(t.Context()); l != nil || err != nil {
 		t.Errorf("%v, %v", l, err)
+	}
+}
+
+// U1: nothing of the admin surface answers on the public listener, not to an admin
+// either; what the public surface has of its own under such a path is not it.
+func TestAdminIsNotPublic(t *testing.T) {
+	t.Parallel()
+	s := open(t, withAdmin)
+	api, ok := s.AdminHandler().(*admin.API)
+	if !ok {
+		t.Fatal("the admin surface is no API")
+	}
+	fill := strings.NewReplacer("{run}", "run_a", "{id}", "7", "{name}", "a", "{handle}", "ab_x", "{$}", "")
+	routes := api.Routes()
+	if len(routes) < 30 {
+		t.Fatalf("only %d routes", len(routes))
+	}
+	for _, pattern := range routes {
+		method, path, _ := strings.Cut(fill.Replace(pattern), " ")
+		for _, secret := range []string{"", "secret-of-ops", "user-secret"} {
+			r := httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody)
+			if secret != "" {
+				r.Header.Set("Authorization", "Bearer "+secret)
+			}
+			got := httptest.NewRecorder()
+			s.Handler().ServeHTTP(got, r)
+			if path == "/openapi.json" { // each surface has one of its own
+				if strings.Contains(got.Body.String(), "agentbus admin API") {
+					t.Errorf("the public listener describes the admin surface")
+				}
+				continue
+			}
+			if got.Code < 400 || strings.Contains(got.Body.String(), "/admin/v1") || strings.Contains(got.Body.String(), "/console") || got.Header().Get("Location") != "" {
+				t.Errorf("%s as %q on the public listener: %d %.200s", pattern, secret, got.Code, got.Body)
+			}
+		}
 	}
 }

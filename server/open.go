@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/store/postgres"
 	"github.com/agentbus/agentbus/store/sqlite"
 )
@@ -15,14 +16,26 @@ type opened struct {
 	Store
 
 	Queued func() int // writes that wait
-	bells
+	Common            // nil: nobody else
 }
 
-// bells ring for what other processes do on the store. One may be nil: nobody
-// rings, and who waits looks by itself.
-type bells struct {
-	WatchCall  func(key agentbus.Digest) (rung <-chan struct{}, release func()) // the end of a call (G22)
-	WatchStops func() (rung <-chan struct{}, release func())                    // runs that are stopped (G14)
+// A Common is what the buses on one store have in common beside what it keeps.
+// A store of one machine has none.
+type Common interface {
+	gateway.Rates
+	// WatchCall and WatchStops return channels that are closed when the call of a
+	// key ended, and when a run was stopped, in another process; they may ring for
+	// nothing, or not at all.
+	WatchCall(key agentbus.Digest) (rung <-chan struct{}, release func())
+	WatchStops() (rung <-chan struct{}, release func())
+	// Say tells the others which configuration is in force here, and the version;
+	// Others says how many of them have which.
+	Say(config, version string)
+	Others() map[string]int
+	// Hint tells the others what was found out outside; Hints returns what the
+	// others did after a number, and the last number there is.
+	Hint(ctx context.Context, owner string, h agentbus.Hint) error
+	Hints(ctx context.Context, owner string, after int64) (hints []agentbus.Hint, last int64, err error)
 }
 
 // open opens the store of the configuration, and finds out how the processes
@@ -51,5 +64,5 @@ func (s *Server) open(ctx context.Context) (opened, error) {
 	if err := store.Join(ctx, s.owner); err != nil {
 		return opened{}, errors.Join(err, store.Close())
 	}
-	return opened{store, store.Queued, bells{store.WatchCall, store.WatchStops}}, nil
+	return opened{store, store.Queued, store}, nil
 }

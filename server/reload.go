@@ -78,6 +78,7 @@ func (s *Server) reload(ctx context.Context) (waiting []string, err error) {
 		return nil, err
 	}
 	before := s.current.Swap(w)
+	s.say(w)
 	s.endPrograms(before, w)
 	return config.WaitsForRestart(s.cfg.Config, next), nil
 }
@@ -86,9 +87,12 @@ func (s *Server) reload(ctx context.Context) (waiting []string, err error) {
 // serves all the same. It names keys and counts faults; what a file holds is for
 // its operator, in the log.
 func (s *Server) Degraded() (why []string) {
+	if apart := s.apart(); apart != "" {
+		why = append(why, apart)
+	}
 	last, tried := s.LastReload()
 	if !tried {
-		return nil
+		return why
 	}
 	if last.Err != nil {
 		what := "a fault"

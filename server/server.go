@@ -60,7 +60,8 @@ type Server struct {
 	owner   string
 	alive   func(owner string) bool // whether the process that owner names may still run
 	store   Store
-	bells   bells // of the store
+	common  Common  // with the other buses on the store; nil: there are none
+	heard   hearsay // of them
 	admin   *admin.API
 	wop     *openwop.Host   // runs and events on the wire of OpenWOP
 	starts  *starts         // conversations that are begun there
@@ -74,8 +75,10 @@ type Server struct {
 	url     atomic.Pointer[string] // where the bus is reached from this machine; nil: nowhere yet
 
 	face      *a2a.Face
-	fleeting  cipher.AEAD   // of this process alone, for what must not outlive it
-	decided   chan struct{} // rung when an interrupt was decided here
+	fleeting  cipher.AEAD                        // of this process alone, for what must not outlive it
+	decided   chan struct{}                      // rung when an interrupt was decided here
+	queued    func() int                         // writes that wait for the store
+	drained   atomic.Pointer[[]agentbus.Drained] // agents that get no new calls; nil: not read yet
 	driven    drives
 	loopback  loopback
 	current   atomic.Pointer[wiring]
@@ -102,7 +105,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 			Explain: &agentbus.Explain{Next: "see to what stands there, or name another store: store.url in the configuration, or AGENTBUS_STORE_URL"},
 		}
 	}
-	s.store, s.bells = store.Store, store.bells
+	s.store, s.common, s.queued = store.Store, store.Common, store.Queued
 	s.releaseDead(ctx)
 	s.dial()
 	if s.traces, err = telemetry.NewTraces(ctx, telemetry.TracesConfig{OTLP: c.Telemetry.OTLP, Version: c.Version, Logger: s.log}); err != nil {
@@ -119,7 +122,8 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.current.Store(w)
-	if err := errors.Join(s.buildAdmin(), s.buildHost()); err != nil {
+	s.say(w)
+	if err := errors.Join(s.readDrained(ctx), s.buildAdmin(), s.buildHost()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.reloading.read = stamp(c.Path)

@@ -36,6 +36,10 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 			stopped, release := s.watchStops()
 			s.expire(ctx)
 			s.stopToo(ctx, known)
+			s.confer(ctx)
+			if err := s.readDrained(ctx); err != nil && ctx.Err() == nil { // another bus may have drained one
+				s.log.LogAttrs(ctx, slog.LevelWarn, "cannot see which agents are drained", slog.Any("error", err))
+			}
 			select {
 			case <-stopped:
 			case <-tick.C:
@@ -56,10 +60,10 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 // watchStops returns a channel that is closed when another bus stopped a run;
 // nil: nobody rings.
 func (s *Server) watchStops() (rung <-chan struct{}, release func()) {
-	if s.bells.WatchStops == nil {
+	if s.common == nil {
 		return nil, func() {}
 	}
-	return s.bells.WatchStops()
+	return s.common.WatchStops()
 }
 
 // stopToo stops the runs that another bus on this store has stopped since (G14).

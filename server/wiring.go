@@ -26,6 +26,8 @@ type wiring struct {
 	programs map[string]*program // agents that are programs, by name
 	breakers map[guarded]*policy.Breaker
 	redacts  *eventlog.Redactor // of what drivers and the event wire store
+
+	fingerprint string // of cfg, which replicas share
 }
 
 // now returns the wiring in force.
@@ -33,7 +35,7 @@ func (s *Server) now() *wiring { return s.current.Load() }
 
 // wire makes a wiring of c, beside the one in force.
 func (s *Server) wire(c Config) (*wiring, error) {
-	w := &wiring{Server: s, cfg: c, programs: map[string]*program{}}
+	w := &wiring{Server: s, cfg: c, programs: map[string]*program{}, fingerprint: fingerprint(c.Config)}
 	if err := w.buildIdentity(); err != nil {
 		return nil, err
 	}
@@ -100,9 +102,12 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
 		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
 		Chain:           s.chainRules(),
-		Owner:           s.owner, Alive: s.alive, WatchCall: s.bells.WatchCall, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
+		Owner:           s.owner, Alive: s.alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
 		Observers: []gateway.Observer{s.metrics}, Directory: s.found, Face: s.face,
 		A2A: s.a2a(),
+	}
+	if s.common != nil {
+		c.WatchCall, c.Rates = s.common.WatchCall, s.common
 	}
 	if s.traces != nil {
 		c.Observers, c.Tracer = append(c.Observers, s.traces), s.traces

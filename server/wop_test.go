@@ -22,7 +22,13 @@ import (
 // wop opens a bus under the conformance profile, and its public listener.
 func wop(t *testing.T, path string) (*server.Server, string, func()) {
 	t.Helper()
-	text := "store: {url: \"sqlite:" + sqlitetest.Prepare(t, path) + "\"}\nkeys: [{id: alice, secret: alice-secret-of-the-test}]\nagents: {echo: {kind: builtin, builtin: echo}}\n"
+	return wopOn(t, "sqlite:"+sqlitetest.Prepare(t, path))
+}
+
+// wopOn is wop on the store at url.
+func wopOn(t *testing.T, url string) (*server.Server, string, func()) {
+	t.Helper()
+	text := "store: {url: \"" + url + "\"}\nkeys: [{id: alice, secret: alice-secret-of-the-test}]\nagents: {echo: {kind: builtin, builtin: echo}}\n"
 	c, _, err := config.Parse("test", []byte(text), config.Source{Dev: true, Env: func(string) (string, bool) { return "", false }})
 	if err != nil {
 		t.Fatal(err)

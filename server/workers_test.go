@@ -246,7 +246,7 @@ func TestAtMostSoManyWorkers(t *testing.T) {
 // allDone reports whether all runs of a store are done.
 func allDone(t *testing.T, s *server.Server, runs int) bool {
 	t.Helper()
-	all, err := s.Store().RunSummaries(t.Context(), runs, "")
+	all, err := s.Store().RunSummaries(t.Context(), agentbus.RunFilter{}, runs, "")
 	if err != nil || len(all) != runs {
 		t.Fatalf("%d runs, %v", len(all), err)
 	}

@@ -264,7 +264,7 @@ func (c *completion) stored(ctx context.Context, what string) (all []candidate) 
 		}
 		return all
 	}
-	runs, _ := s.Store().RunSummaries(ctx, mostCandidates, "") // none is no candidate
+	runs, _ := s.Store().RunSummaries(ctx, agentbus.RunFilter{}, mostCandidates, "") // none is no candidate
 	for _, r := range runs {
 		all = append(all, candidate{string(r.Run), stateOf(&r) + " " + r.Conversation})
 	}

@@ -191,7 +191,7 @@ func (c *crash) found() {
 	if c.run != "" {
 		return
 	}
-	runs, err := c.store.RunSummaries(c.t.Context(), 1, "")
+	runs, err := c.store.RunSummaries(c.t.Context(), agentbus.RunFilter{}, 1, "")
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func (c *crash) complete() {
 		}
 		cost += turn.Cost
 	}
-	runs, err := c.store.RunSummaries(c.t.Context(), 1, "")
+	runs, err := c.store.RunSummaries(c.t.Context(), agentbus.RunFilter{}, 1, "")
 	if err != nil || runs[0].Run != c.run || runs[0].State != agentbus.RunDone || runs[0].Turns != crashTurns {
 		c.t.Fatalf("%+v, %v, want run %s done", runs, err, c.run)
 	}

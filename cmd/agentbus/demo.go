@@ -59,7 +59,8 @@ func (v *demoVerb) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if v.Keep {
-		d.say("\nstill serving on %s until Ctrl-C; try\n  curl %s/v1/chat/completions -H 'Authorization: Bearer %s' -d '{\"model\":\"critic\",\"messages\":[{\"role\":\"user\",\"content\":\"Why?\"}]}'\n",
+		d.say("\nconsole  %s\n", b.console)
+		d.say("still serving on %s until Ctrl-C; try\n  curl %s/v1/chat/completions -H 'Authorization: Bearer %s' -d '{\"model\":\"critic\",\"messages\":[{\"role\":\"user\",\"content\":\"Why?\"}]}'\n",
 			b.url, b.url, b.userKey.Reveal()) //nolint:forbidigo // a key made for this demo, shown to who runs it
 		<-ctx.Done()
 	}

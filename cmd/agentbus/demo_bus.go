@@ -29,14 +29,16 @@ const (
 
 // A demoBus is a bus that serves, and its agents.
 type demoBus struct {
-	began   time.Time
-	url     string
-	server  *server.Server
-	client  *http.Client
-	userKey agentbus.Credential // without a scheme
-	agents  map[string]string   // name → URL
-	counts  *executions
-	stop    func() // ends everything and waits for it
+	began    time.Time
+	url      string
+	console  string // URL of the console, which signs in whoever follows it
+	server   *server.Server
+	client   *http.Client
+	userKey  agentbus.Credential // without a scheme; so is adminKey
+	adminKey agentbus.Credential
+	agents   map[string]string // name → URL
+	counts   *executions
+	stop     func() // ends everything and waits for it
 }
 
 // executions counts what the agents were really asked to do.
@@ -101,15 +103,33 @@ func startDemo(ctx context.Context, dir string) (*demoBus, error) {
 		return nil, err
 	}
 	running.Go(func() { b.server.Serve(ctx, front) }) //nolint:errcheck // calls say when it fails
+	if err := b.serveConsole(ctx, &running); err != nil {
+		b.stop()
+		return nil, err
+	}
 	return b, nil
+}
+
+// serveConsole serves the console on a port of its own. The key of its URL stands
+// behind the #, which browsers send to nobody.
+func (b *demoBus) serveConsole(ctx context.Context, running *sync.WaitGroup) error {
+	back, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
+	if err != nil {
+		return err
+	}
+	b.console = "http://" + back.Addr().String() + "/console/signin#key=" + b.adminKey.Reveal() //nolint:forbidigo // a key made for this demo, shown to who runs it
+	running.Go(func() { b.server.ServeAdmin(ctx, back) })                                       //nolint:errcheck // pages say when it fails
+	return nil
 }
 
 // start makes the keys and starts the agents.
 func (b *demoBus) start(ctx context.Context, running *sync.WaitGroup) ([]identity.StaticKey, error) {
 	user, agents := agentbus.Principal{ID: demoUser, Role: agentbus.PrincipalUser}, agentbus.Principal{ID: "agents", Role: agentbus.PrincipalUser, InterAgent: true}
+	admin := agentbus.Principal{ID: "you", Role: agentbus.PrincipalAdmin}
 	userKey, _ := identity.NewKey(user, b.began)
 	agentKey, _ := identity.NewKey(agents, b.began)
-	b.userKey = userKey
+	adminKey, _ := identity.NewKey(admin, b.began)
+	b.userKey, b.adminKey = userKey, adminKey
 	bus, err := openai.New(openai.Config{URL: b.url + "/v1", Key: bearer(agentKey)})
 	if err != nil {
 		return nil, err
@@ -132,7 +152,7 @@ func (b *demoBus) start(ctx context.Context, running *sync.WaitGroup) ([]identit
 			return nil, err
 		}
 	}
-	return []identity.StaticKey{{Principal: user, Secret: userKey}, {Principal: agents, Secret: agentKey}}, nil
+	return []identity.StaticKey{{Principal: user, Secret: userKey}, {Principal: agents, Secret: agentKey}, {Principal: admin, Secret: adminKey}}, nil
 }
 
 func bearer(secret agentbus.Credential) agentbus.Credential {
@@ -175,7 +195,7 @@ func consults(whom string, bus agentbus.Backend) agentbus.Backend {
 // write it.
 func newDemoServer(ctx context.Context, dir string, agents map[string]string, keys []identity.StaticKey) (*server.Server, error) {
 	var y strings.Builder
-	fmt.Fprintf(&y, "store: {url: %q}\nagents:\n", "sqlite:"+filepath.Join(dir, demoStore))
+	fmt.Fprintf(&y, "store: {url: %q}\nadmin: {content: true}\nagents:\n", "sqlite:"+filepath.Join(dir, demoStore))
 	for name, url := range agents {
 		fmt.Fprintf(&y, "  %s: {kind: openai, url: %q, price: {input: 0.15, output: 0.60, call: 0.001}}\n", name, url)
 	}

@@ -113,7 +113,7 @@ func (d *doctor) commits(ctx context.Context, s server.Store) (writable bool) {
 
 // newestRun looks whether the clock has gone back since the store was used.
 func (d *doctor) newestRun(ctx context.Context, s server.Store) {
-	runs, err := s.RunSummaries(ctx, 1, "")
+	runs, err := s.RunSummaries(ctx, agentbus.RunFilter{}, 1, "")
 	if err != nil {
 		d.find(checkStore, "", levelFault, "its runs cannot be read: "+cause(err), "see the message; agentbus ledger verify tells whether the rest is in order")
 		return

@@ -111,7 +111,7 @@ func (d *cutDriver) run(fault string) (died bool) {
 	d.t.Helper()
 	before := d.last
 	died = d.drive(fault, "run", "talk", "go")
-	runs, err := d.store.RunSummaries(d.t.Context(), 1, "")
+	runs, err := d.store.RunSummaries(d.t.Context(), agentbus.RunFilter{}, 1, "")
 	if err != nil || len(runs) == 0 || runs[0].Run == before {
 		d.t.Fatalf("no run was begun: %v, %v", runs, err)
 	}

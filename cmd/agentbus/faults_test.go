@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -14,8 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/faults"
+	"github.com/agentbus/agentbus/internal/pgtest"
 )
 
 // faulty builds the program so that it can be killed at a point.
@@ -35,12 +40,46 @@ func faulty(t *testing.T) (path string) {
 // executed at most once more, each key is charged once, budgets that pay for
 // each call once are enough, and nothing is called beyond the depth limit (G20 to
 // G24, G27, G28, I1, I2, I3, I5, I7).
-func TestKilledAtEveryPoint(t *testing.T) { //nolint:tparallel // what follows the group waits for all of it
+func TestKilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("it kills some eighty processes, which are built without the race detector")
 	}
 	program := faulty(t)
+	killedAtEveryPoint(t, program, func(faults.Point) int { return math.MaxInt }, func(t *testing.T, text string) *killed {
+		t.Helper()
+		return &killed{path: configure(t, text), died: func() {}}
+	})
+}
+
+// The same, where the store is a PostgreSQL, killed the first time each point is
+// passed, and the first four in a commit; AGENTBUS_SOAK: each time.
+func TestKilledAtEveryPointOnPostgres(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it makes a database for each kill")
+	}
+	program := faulty(t)
+	most := func(p faults.Point) int {
+		switch {
+		case os.Getenv("AGENTBUS_SOAK") != "":
+			return math.MaxInt
+		case strings.HasPrefix(string(p), "commit."):
+			return 4
+		}
+		return 1
+	}
+	killedAtEveryPoint(t, program, most, func(t *testing.T, text string) *killed {
+		t.Helper()
+		url := pgtest.Database(t)
+		return &killed{path: configureOn(t, url, text), died: func() {
+			inDatabase(t, url, "DELETE FROM owners") // as if the time had passed after which the dead are taken for it
+		}}
+	})
+}
+
+func killedAtEveryPoint(t *testing.T, program string, most func(faults.Point) int, on func(t *testing.T, text string) *killed) {
+	t.Helper()
 	var mu sync.Mutex
 	kills := make(map[faults.Point]int, len(faults.Points()))
 	t.Run("points", func(t *testing.T) {
@@ -48,7 +87,7 @@ func TestKilledAtEveryPoint(t *testing.T) { //nolint:tparallel // what follows t
 			t.Run(string(point), func(t *testing.T) {
 				t.Parallel()
 				n := 1
-				for newKilled(t, program).at(point, n) {
+				for n <= most(point) && newKilled(t, program, on).at(point, n) {
 					n++
 				}
 				mu.Lock()
@@ -67,12 +106,25 @@ func TestKilledAtEveryPoint(t *testing.T) { //nolint:tparallel // what follows t
 	t.Logf("%d points, %d kills", len(faults.Points()), total)
 }
 
+// inDatabase runs a statement in the database at url.
+func inDatabase(t *testing.T, url, statement string) {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close(t.Context()) }() // it is done
+	if _, err := c.Exec(t.Context(), statement); err != nil {
+		t.Error(err)
+	}
+}
+
 // A killed is a bus that is killed in the middle of its calls, and its agent.
 type killed struct {
 	t       *testing.T
 	program string
 	path    string // of the configuration
-	agent   *httptest.Server
+	died    func() // lets those who share the store know that it died
 	calls   []*killedCall
 
 	mu       sync.Mutex
@@ -92,12 +144,13 @@ type killedCall struct {
 
 func (c *killedCall) turn() agentbus.TurnID { return c.run.Turn(0, "a") }
 
-func newKilled(t *testing.T, program string) *killed {
+func newKilled(t *testing.T, program string, on func(t *testing.T, text string) *killed) *killed {
 	t.Helper()
-	k := &killed{t: t, program: program, executed: map[agentbus.TurnID]int{}}
-	k.agent = httptest.NewServer(http.HandlerFunc(k.answer))
-	t.Cleanup(k.agent.Close)
-	k.path = configure(t, fmt.Sprintf("agents: {a: {kind: openai, url: %q, price: {call: 0.01}}}\nkeys: [{id: alice, secret_env: ALICE}]\nbudgets: [{period: run, usd: 0.01}, {period: day, usd: 0.03}]\n", k.agent.URL+"/v1"))
+	var k *killed
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { k.answer(w, r) }))
+	t.Cleanup(agent.Close)
+	k = on(t, fmt.Sprintf("agents: {a: {kind: openai, url: %q, price: {call: 0.01}}}\nkeys: [{id: alice, secret_env: ALICE}]\nbudgets: [{period: run, usd: 0.01}, {period: day, usd: 0.03}]\n", agent.URL+"/v1"))
+	k.t, k.program, k.executed = t, program, map[agentbus.TurnID]int{}
 	k.calls = []*killedCall{
 		{run: "json", want: http.StatusOK},
 		{run: "sse", want: http.StatusOK, stream: true},
@@ -149,6 +202,7 @@ func (k *killed) at(point faults.Point, n int) bool {
 	if k.t.Failed() {
 		return false
 	}
+	k.died()
 	k.serve("AGENTBUS_FAULT=", func(url string) bool {
 		if err := k.sendAll(url); err != nil {
 			k.t.Errorf("%s:%d: after the restart: %v", point, n, err)

@@ -105,9 +105,7 @@ func compare(ctx context.Context, a *app, s server.Store, one, other agentbus.Ru
 			return err
 		}
 	}
-	for d.Same < min(len(said[0]), len(said[1])) && alike(&said[0][d.Same], &said[1][d.Same]) {
-		d.Same++
-	}
+	d.Same = agentbus.Common(said[0], said[1])
 	var b strings.Builder
 	fmt.Fprintf(&b, "the same %s\n", plural(d.Same, "turn"))
 	parted := false
@@ -124,10 +122,6 @@ func compare(ctx context.Context, a *app, s server.Store, one, other agentbus.Ru
 		return err
 	}
 	return &failure{exit: exitFailed, what: fmt.Sprintf("the transcripts differ from turn %d on", d.Same), next: fmt.Sprintf("see agentbus events %s, and of %s", one, other)}
-}
-
-func alike(a, b *agentbus.Turn) bool {
-	return a.Speaker == b.Speaker && a.Reply.Text == b.Reply.Text && a.Reply.Reasoning == b.Reply.Reasoning && len(a.Reply.ToolCalls) == len(b.Reply.ToolCalls)
 }
 
 // transcript returns the turns of a run that are done, top level only.

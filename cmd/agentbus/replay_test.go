@@ -186,7 +186,7 @@ func TestFollowerIsInterrupted(t *testing.T) {
 	for driver.lines.Scan() && !strings.HasPrefix(driver.lines.Text(), "[a]") {
 		continue
 	}
-	runs, err := opened(t, path, nil).RunSummaries(t.Context(), 1, "")
+	runs, err := opened(t, path, nil).RunSummaries(t.Context(), agentbus.RunFilter{}, 1, "")
 	if err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)
 	}

@@ -26,7 +26,7 @@ func (v *runsVerb) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // only read
-	runs, err := s.Store().RunSummaries(ctx, v.Limit, agentbus.RunID(v.Before))
+	runs, err := s.Store().RunSummaries(ctx, agentbus.RunFilter{}, v.Limit, agentbus.RunID(v.Before))
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (v *runsVerb) Run(ctx context.Context, a *app) error {
 			strconv.Itoa(r.MaxDepth), "$" + r.Cost.USD(), strconv.Itoa(r.Replays), strconv.Itoa(r.Refusals), when(r.Began),
 		})
 	}
-	return a.answer(runs, harmless(table(rows)))
+	return a.answer(runs, a.listing(rows))
 }
 
 func stateOf(r *agentbus.RunSummary) string {

@@ -120,28 +120,18 @@ func grouped(nodes []*node, fans []fanOut) (out []*node) {
 // made inside whom. A call whose enclosing turn is not among them stands at the
 // top.
 func treeOf(calls []agentbus.CallRecord) []*node {
-	type place struct {
-		path string
-		turn agentbus.TurnID
+	keys := make([]agentbus.TurnKey, len(calls))
+	for i := range calls {
+		keys[i] = calls[i].TurnKey
 	}
 	var top []*node
-	byPlace := map[place]*node{}
-	for i := range calls {
-		n := &node{CallRecord: &calls[i]}
-		inside := byPlace[place{n.Path, n.Parent}]
-		if n.Path == "" && n.Parent != "" { // a runtime that sends no path: the turn alone tells
-			inside = byPlace[place{"", n.Parent}]
-		}
-		switch {
-		case n.Parent == "" || inside == nil:
-			top = append(top, n)
-		default:
-			inside.Calls = append(inside.Calls, n)
-		}
-		for _, p := range [...]place{{n.PathBelow(), n.TurnKey.ID}, {"", n.TurnKey.ID}} {
-			if _, taken := byPlace[p]; !taken && n.TurnKey.ID != "" {
-				byPlace[p] = n
-			}
+	nodes := make([]*node, len(calls))
+	for i, inside := range agentbus.Enclosing(keys) {
+		nodes[i] = &node{CallRecord: &calls[i]}
+		if inside < 0 {
+			top = append(top, nodes[i])
+		} else {
+			nodes[inside].Calls = append(nodes[inside].Calls, nodes[i])
 		}
 	}
 	return top

@@ -40,7 +40,7 @@ var shared struct {
 func Main(m *testing.M) (code int) {
 	defer func() {
 		if s := shared.server; s != nil {
-			s.end()
+			s.End()
 		}
 	}()
 	return m.Run()
@@ -61,7 +61,7 @@ func Database(tb testing.TB) string {
 	if shared.server == nil {
 		shared.server = start(tb, programs(tb))
 	}
-	return create(tb, shared.server.url())
+	return create(tb, shared.server.URL())
 }
 
 // create makes a database on the server at base.
@@ -98,6 +98,15 @@ func create(tb testing.TB, base string) string {
 // programs returns the directory of initdb and postgres.
 func programs(tb testing.TB) string {
 	tb.Helper()
+	dir := find()
+	if dir == "" {
+		require.Missing(tb, "PostgreSQL (package postgresql)")
+	}
+	return dir
+}
+
+// find returns the directory of initdb and postgres; "" when there is none.
+func find() string {
 	if path, err := exec.LookPath("postgres"); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil { // initdb looks beside itself
 			return filepath.Dir(path)
@@ -105,7 +114,7 @@ func programs(tb testing.TB) string {
 	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres") // the pattern is a good one
 	if len(found) == 0 {
-		require.Missing(tb, "PostgreSQL (package postgresql)")
+		return ""
 	}
 	newest := slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })
 	return filepath.Dir(newest)
@@ -121,17 +130,17 @@ func version(path string) int {
 func Own(tb testing.TB) *Server {
 	tb.Helper()
 	s := start(tb, programs(tb))
-	tb.Cleanup(s.end)
+	tb.Cleanup(s.End)
 	return s
 }
 
 // Database makes an empty database on the server and returns its URL.
 func (s *Server) Database(tb testing.TB) string {
 	tb.Helper()
-	return create(tb, s.url())
+	return create(tb, s.URL())
 }
 
-// url is where the server's own database is reached.
-func (s *Server) url() string {
+// URL is where the server's own database is reached.
+func (s *Server) URL() string {
 	return fmt.Sprintf("postgres://postgres@/postgres?host=%s&port=5432", url.QueryEscape(s.dir))
 }

@@ -23,33 +23,54 @@ import (
 // own directory, and nowhere on the network.
 type Server struct {
 	dir, bin string
+	settings []string // beside those of every server
 	run      *exec.Cmd
 	ended    chan struct{}
 }
 
-// start makes a cluster in a temporary directory and runs a server on it.
+// start makes a cluster in a temporary directory and runs a server on it. What is
+// tested survives the death of processes, not of the machine, so nothing need
+// reach the disk.
 func start(tb testing.TB, bin string) *Server {
 	tb.Helper()
-	dir, err := os.MkdirTemp("/tmp", "agentbus-pg-") //nolint:usetesting // a socket's path must be short, and the server outlives the test
+	s, err := launch(tb.Context(), bin, "fsync=off", "shared_buffers=64MB")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Server{dir: dir, bin: bin}
+	return s
+}
+
+// Run runs a server for a program that is no test, with settings such as
+// shared_buffers=1GB. What it says it has written is on the disk. The caller ends
+// it.
+func Run(ctx context.Context, settings ...string) (*Server, error) {
+	bin := find()
+	if bin == "" {
+		return nil, errors.New("PostgreSQL is not installed: package postgresql")
+	}
+	return launch(ctx, bin, settings...)
+}
+
+func launch(ctx context.Context, bin string, settings ...string) (*Server, error) {
+	dir, err := os.MkdirTemp("/tmp", "agentbus-pg-") // a socket's path must be short
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir, bin: bin, settings: settings}
 	who, err := server()
 	if err == nil && who != nil {
 		err = os.Chown(dir, int(who.Uid), int(who.Gid))
 	}
 	if err != nil {
-		tb.Fatalf("find who runs PostgreSQL: %v", err)
+		return nil, fmt.Errorf("find who runs PostgreSQL: %w", err)
 	}
-	initdb := exec.CommandContext(tb.Context(), filepath.Join(bin, "initdb"), "--pgdata="+s.data(), "--auth=trust", "--username=postgres", //nolint:gosec // the machine's own
+	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "--pgdata="+s.data(), "--auth=trust", "--username=postgres", //nolint:gosec // the machine's own
 		"--encoding=UTF8", "--locale=C", "--no-sync")
 	initdb.Dir, initdb.SysProcAttr = dir, &syscall.SysProcAttr{Credential: who}
 	if out, err := initdb.CombinedOutput(); err != nil {
-		tb.Fatalf("initdb: %v\n%s", err, out)
+		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	s.Start(tb)
-	return s
+	return s, s.boot(ctx)
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
@@ -72,19 +93,26 @@ func server() (*syscall.Credential, error) {
 // stopped.
 func (s *Server) Start(tb testing.TB) {
 	tb.Helper()
-	who, err := server()
-	if err != nil {
+	if err := s.boot(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
-	// What is tested survives the death of processes, not of the machine, so
-	// nothing need reach the disk.
-	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), filepath.Join(s.bin, "postgres"), "-D", s.data(), "-k", s.dir, //nolint:gosec // the machine's own
-		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300", "-c", "shared_buffers=64MB", "-c", "log_min_messages=fatal")
+}
+
+func (s *Server) boot(ctx context.Context) error {
+	who, err := server()
+	if err != nil {
+		return err
+	}
+	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "max_connections=300", "-c", "log_min_messages=fatal"}
+	for _, setting := range s.settings {
+		args = append(args, "-c", setting)
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(s.bin, "postgres"), args...) //nolint:gosec // the machine's own
 	cmd.Dir = s.dir
 	cmd.SysProcAttr = dieWithUs(who)
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		tb.Fatal(err)
+		return err
 	}
 	cmd.Stdout, cmd.Stderr = log, log
 	started := make(chan error)
@@ -100,12 +128,13 @@ func (s *Server) Start(tb testing.TB) {
 		_ = log.Close()
 	}()
 	if err := <-started; err != nil {
-		tb.Fatalf("start postgres: %v", err)
+		return fmt.Errorf("start postgres: %w", err)
 	}
-	if err := s.answers(tb.Context()); err != nil {
+	if err := s.answers(ctx); err != nil {
 		text, _ := os.ReadFile(log.Name())
-		tb.Fatalf("postgres does not answer: %v\n%s", err, text)
+		return fmt.Errorf("postgres does not answer: %w\n%s", err, text)
 	}
+	return nil
 }
 
 // answers waits until the server takes connections.
@@ -114,7 +143,7 @@ func (s *Server) answers(ctx context.Context) (err error) {
 	defer tick.Stop()
 	for range 1500 {
 		var c *pgx.Conn
-		if c, err = pgx.Connect(ctx, s.url()); err == nil {
+		if c, err = pgx.Connect(ctx, s.URL()); err == nil {
 			return c.Close(ctx)
 		}
 		select {
@@ -141,8 +170,8 @@ func (s *Server) Stop() {
 	}
 }
 
-// end stops the server and removes what it left.
-func (s *Server) end() {
+// End stops the server and removes what it left.
+func (s *Server) End() {
 	s.Stop()
 	_ = os.RemoveAll(s.dir)
 }

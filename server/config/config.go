@@ -126,6 +126,7 @@ type Admin struct {
 	Listen    string `yaml:"listen" restart:"true" default:"127.0.0.1:8081" pattern:"^([^ /]+:[0-9]{1,5}|:[0-9]{1,5})?$" env:"AGENTBUS_ADMIN_LISTEN" doc:"Its address, host:port; empty: there is none. Beyond this machine it needs a token, and a proxy with TLS before it."`
 	TokenEnv  string `yaml:"token_env" restart:"true" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Environment variable that holds the token of a principal that may use this listener only."`
 	TokenFile string `yaml:"token_file" restart:"true" doc:"File that holds the token, on one line."`
+	Content   bool   `yaml:"content" restart:"true" default:"false" doc:"Show in the console what agents answered, as far as the journal keeps it; else it tells only what became of calls."`
 	Pprof     bool   `yaml:"pprof" restart:"true" default:"false" doc:"Serve profiles of the process below /debug/pprof/, to admins."`
 
 	// Token is what TokenEnv or TokenFile holds, without a scheme; none when

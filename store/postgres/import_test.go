@@ -107,7 +107,7 @@ func everything(t *testing.T, s storetest.Store) (all []any) {
 	add(stopped, err)
 	hops, err := s.HopTokens(t.Context(), "run_a")
 	add(hops, err)
-	sums, err := s.RunSummaries(t.Context(), 10, "")
+	sums, err := s.RunSummaries(t.Context(), agentbus.RunFilter{}, 10, "")
 	add(sums, err)
 	add(collect(s.Turns(t.Context(), "run_a")))
 	add(collect(s.Events(t.Context(), "run_a", -1)))

@@ -207,9 +207,13 @@ func (d *desk) place(e agentbus.Event) {
 	d.events = append(d.events, e)
 }
 
-// turnColumns are the columns readTurn reads, in its order, of turns t.
-const turnColumns = `t.payer, t.agent, t.run, t.path, t.parent, t.turn, t.idx, t.speaker, t.digest, t.epoch, t.state, t.cost, t.attempts, t.error,
-	t.began, t.ended, t.reply`
+// turnColumns are the columns readTurn reads, in its order, of turns t;
+// headColumns are those without the reply.
+const (
+	headColumns = `t.payer, t.agent, t.run, t.path, t.parent, t.turn, t.idx, t.speaker, t.digest, t.epoch, t.state, t.cost, t.attempts, t.error,
+	t.began, t.ended`
+	turnColumns = headColumns + ", t.reply"
+)
 
 func readTurn(r *row, id agentbus.ExecutionID) agentbus.Turn {
 	t := agentbus.Turn{TurnKey: readTurnKey(r), Execution: id}

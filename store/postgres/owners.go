@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 )
@@ -11,6 +12,8 @@ import (
 // with it has nothing else to go by.
 type owners struct {
 	mu     sync.Mutex
+	says   [2]string      // this one: which configuration it has in force, and its version
+	others map[string]int // how many of the others have which configuration
 	living map[string]bool
 	read   time.Time            // when the last reading of living began
 	asked  map[string]time.Time // who is not among them, and when that was asked first
@@ -36,11 +39,27 @@ func (s *Store) Join(ctx context.Context, owner string) error {
 	if err := s.beat(ctx, owner); err != nil {
 		return unavailable(ctx, what, err)
 	}
-	if err := s.meet(ctx); err != nil {
+	if err := s.meet(ctx, owner); err != nil {
 		return unavailable(ctx, what, err)
 	}
 	s.bells.rings.Go(func() { s.stay(s.bells.ctx, owner) })
 	return nil
+}
+
+// Say lets the other processes know which configuration this one has in force,
+// and its version: with the next beat.
+func (s *Store) Say(config, version string) {
+	s.owners.mu.Lock()
+	defer s.owners.mu.Unlock()
+	s.owners.says = [2]string{config, version}
+}
+
+// Others returns how many of the other processes have which configuration in
+// force, as far as they said. It does not use the store.
+func (s *Store) Others() map[string]int {
+	s.owners.mu.Lock()
+	defer s.owners.mu.Unlock()
+	return maps.Clone(s.owners.others)
 }
 
 // stay beats and looks who lives until ctx ends.
@@ -53,7 +72,7 @@ func (s *Store) stay(ctx context.Context, owner string) {
 		case <-beat.C:
 			_ = s.beat(ctx, owner) // the next one comes before this one is missed
 		case <-look.C:
-			_ = s.meet(ctx) // what was known holds until the next
+			_ = s.meet(ctx, owner) // what was known holds until the next
 		case <-ctx.Done():
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
@@ -65,28 +84,39 @@ func (s *Store) stay(ctx context.Context, owner string) {
 
 // beat says that owner lives, and forgets who died long ago.
 func (s *Store) beat(ctx context.Context, owner string) error {
-	_, err := s.writers.Exec(ctx, "INSERT INTO owners (owner, expires) VALUES ($1, "+nowMicros+" + $2) ON CONFLICT (owner) DO UPDATE SET expires = excluded.expires",
-		storable(owner), beatLasts.Microseconds())
+	s.owners.mu.Lock()
+	says := s.owners.says
+	s.owners.mu.Unlock()
+	_, err := s.writers.Exec(ctx, `INSERT INTO owners (owner, expires, config, version) VALUES ($1, `+nowMicros+` + $2, $3, $4)
+			ON CONFLICT (owner) DO UPDATE SET expires = excluded.expires, config = excluded.config, version = excluded.version`,
+		storable(owner), beatLasts.Microseconds(), storable(says[0]), storable(says[1]))
 	if err == nil {
 		_, err = s.writers.Exec(ctx, "DELETE FROM owners WHERE expires < "+nowMicros+" - 86400000000")
+	}
+	if err == nil {
+		_, err = s.writers.Exec(ctx, "DELETE FROM hints WHERE at < "+nowMicros+" - 60000000")
 	}
 	return err
 }
 
 // meet reads who lives.
-func (s *Store) meet(ctx context.Context) error {
-	began, living := time.Now(), map[string]bool{}
+func (s *Store) meet(ctx context.Context, owner string) error {
+	began, living, others := time.Now(), map[string]bool{}, map[string]int{}
 	err := s.each(ctx, "see which processes live", func(r *row) bool {
-		living[r.text()] = true
+		who := r.text()
+		living[who] = true
+		if config := r.text(); who != owner && config != "" {
+			others[config]++
+		}
 		return true
-	}, "SELECT owner FROM owners WHERE expires > "+nowMicros)
+	}, "SELECT owner, config FROM owners WHERE expires > "+nowMicros)
 	if err != nil {
 		return err
 	}
 	o := &s.owners
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.living, o.read = living, began
+	o.living, o.others, o.read = living, others, began
 	for owner, at := range o.asked {
 		if living[owner] || began.Sub(at) > time.Hour {
 			delete(o.asked, owner)

@@ -10,16 +10,25 @@ import (
 
 // runsByBeginning lists runs, newest first. A run began with its first
 // execution or its first call, whichever came first; both tables are walked
-// along an index, so that a page costs the same however many runs there are.
+// along an index, so that a page costs the same however many runs there are; one
+// that is filtered looks at the calls of each run on the way.
 const runsByBeginning = `
 	SELECT run, opened FROM opened_runs c
 		WHERE opened IS NOT NULL AND (opened, run) < ($1, $2)
 			AND NOT EXISTS (SELECT 1 FROM executions e WHERE e.run = c.run AND e.began <= c.opened)
+			AND ($4 = '' OR EXISTS (SELECT 1 FROM calls k WHERE k.run = c.run AND k.payer = $4) OR EXISTS (SELECT 1 FROM executions k WHERE k.run = c.run AND k.payer = $4))
+			AND ($5 = '' OR EXISTS (SELECT 1 FROM calls k WHERE k.run = c.run AND k.agent = $5))
+			AND ($6 = '' OR EXISTS (SELECT 1 FROM calls k WHERE k.run = c.run AND k.speaker = $6))
+			AND ($7 = '' OR EXISTS (SELECT 1 FROM executions k WHERE k.run = c.run AND k.conversation = $7))
 	UNION ALL
 	SELECT run, began FROM executions e
 		WHERE began IS NOT NULL AND (began, run) < ($1, $2)
 			AND NOT EXISTS (SELECT 1 FROM executions f WHERE f.run = e.run AND (f.began, f.id) < (e.began, e.id))
 			AND NOT EXISTS (SELECT 1 FROM opened_runs c WHERE c.run = e.run AND c.opened < e.began)
+			AND ($4 = '' OR EXISTS (SELECT 1 FROM calls k WHERE k.run = e.run AND k.payer = $4) OR EXISTS (SELECT 1 FROM executions k WHERE k.run = e.run AND k.payer = $4))
+			AND ($5 = '' OR EXISTS (SELECT 1 FROM calls k WHERE k.run = e.run AND k.agent = $5))
+			AND ($6 = '' OR EXISTS (SELECT 1 FROM calls k WHERE k.run = e.run AND k.speaker = $6))
+			AND ($7 = '' OR EXISTS (SELECT 1 FROM executions k WHERE k.run = e.run AND k.conversation = $7))
 	ORDER BY 2 DESC, 1 DESC LIMIT $3`
 
 // beginning is when a run began, by its journal and the ledger.
@@ -27,9 +36,9 @@ const beginning = `SELECT began FROM (
 	SELECT opened AS began FROM opened_runs WHERE run = $1 AND opened IS NOT NULL
 	UNION ALL SELECT began FROM executions WHERE run = $1 AND began IS NOT NULL) b ORDER BY 1 LIMIT 1`
 
-// RunSummaries returns up to limit runs, newest first by when they began: those
-// before the run named before, or from the newest when it is "".
-func (s *Store) RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error) {
+// RunSummaries returns up to limit runs that f lets pass, newest first by when
+// they began: those before the run named before, or from the newest when it is "".
+func (s *Store) RunSummaries(ctx context.Context, f agentbus.RunFilter, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error) {
 	const what = "list runs"
 	until := int64(math.MaxInt64)
 	if before != "" {
@@ -41,7 +50,7 @@ func (s *Store) RunSummaries(ctx context.Context, limit int, before agentbus.Run
 	}
 	runs, err := list(ctx, s, what, func(r *row) agentbus.RunSummary {
 		return agentbus.RunSummary{Run: agentbus.RunID(r.text()), Began: r.time()}
-	}, runsByBeginning, until, string(before), limit)
+	}, runsByBeginning, until, string(before), limit, string(f.Payer), f.Agent, string(f.Speaker), f.Conversation)
 	if err != nil {
 		return nil, err
 	}
@@ -69,14 +78,40 @@ func (s *Store) summarize(ctx context.Context, what string, sum *agentbus.RunSum
 	_, _, err := only(ctx, s, what, func(r *row) struct{} {
 		sum.Calls, sum.Replays, sum.Refusals = r.int(), r.int(), r.int()
 		sum.MaxDepth, sum.Cost, sum.Payer, sum.Last = r.int(), r.micros(), agentbus.Payer(r.text()), r.time()
+		sum.Live, sum.Failed, sum.Retries, sum.Saved, sum.Unbilled = r.int(), r.int(), r.int(), r.micros(), r.micros()
+		sum.Usage = agentbus.Usage{InputTokens: r.int64(), CachedTokens: r.int64(), OutputTokens: r.int64(), Estimated: r.bool()}
+		sum.Held = r.micros()
 		return struct{}{}
 	}, `SELECT count(*) FILTER (WHERE state IN ('executing', 'settled', 'voided')), coalesce(sum(replays), 0)::bigint,
 			coalesce(sum(repeats + 1) FILTER (WHERE state = 'refused'), 0)::bigint, coalesce(max(depth), 0), coalesce(sum(cost), 0)::bigint,
-			coalesce((SELECT payer FROM opened_runs WHERE run = $1), ''), max(greatest(ended, began))
+			coalesce((SELECT payer FROM opened_runs WHERE run = $1), ''), max(greatest(ended, began)),
+			count(*) FILTER (WHERE state = 'executing'), count(*) FILTER (WHERE state = 'voided'),
+			coalesce(sum(attempts - 1) FILTER (WHERE state = 'settled'), 0)::bigint, coalesce(sum(cost * replays), 0)::bigint, coalesce(sum(unbilled), 0)::bigint,
+			coalesce(sum(input_tokens), 0)::bigint, coalesce(sum(cached_tokens), 0)::bigint, coalesce(sum(output_tokens), 0)::bigint, coalesce(bool_or(estimated), false),
+			coalesce(sum((SELECT amount FROM holds WHERE call_id = calls.id)) FILTER (WHERE state = 'executing'), 0)::bigint
 		FROM calls WHERE run = $1`, string(sum.Run))
 	if err != nil {
 		return err
 	}
+	_, _, err = only(ctx, s, what, func(r *row) struct{} {
+		sum.Agent, sum.First = r.text(), agentbus.CallState(r.text())
+		return struct{}{}
+	}, "SELECT agent, state FROM calls WHERE id = (SELECT min(id) FROM calls WHERE run = $1 AND state <> 'passed')", string(sum.Run))
+	if err != nil {
+		return err
+	}
+	_, _, err = only(ctx, s, what, func(r *row) struct{} {
+		sum.Stopper, sum.Stopped = r.text(), r.time()
+		return struct{}{}
+	}, "SELECT stopped_by, at FROM stopped_runs WHERE run = $1", string(sum.Run))
+	if err != nil {
+		return err
+	}
+	return s.summarizeDrivers(ctx, what, sum)
+}
+
+// summarizeDrivers fills in what the journal knows.
+func (s *Store) summarizeDrivers(ctx context.Context, what string, sum *agentbus.RunSummary) error {
 	loops, err := s.Executions(ctx, sum.Run)
 	if err != nil {
 		return err

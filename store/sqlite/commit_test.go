@@ -158,7 +158,7 @@ func TestHotQueriesWalkAnIndex(t *testing.T) {
 
 func explain(t *testing.T, db *sql.DB, query string, params int) string {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, []any{1, 2, 3, 4, 5}[:params]...)
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, []any{1, 2, 3, 4, 5, 6, 7}[:params]...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,14 +87,25 @@ func readEntry(r *row) agentbus.Entry {
 	return e
 }
 
+// entriesOf selects the entries of a payer, for readLinked.
+const entriesOf = "SELECT " + entryColumns + `, coalesce(p.hash, x'') FROM entries e LEFT JOIN calls c ON c.id = e.call_id
+	LEFT JOIN entries p ON p.payer = e.payer AND p.seq = e.seq - 1 WHERE e.payer = ?1`
+
+// readLinked reads an entry, and the hash of the one before.
+func readLinked(r *row) agentbus.Entry {
+	e := readEntry(r)
+	e.Prev = r.digest()
+	return e
+}
+
 // Entries returns a payer's entries after seq, in order, at most limit of them
 // (G28).
 func (s *Store) Entries(ctx context.Context, payer agentbus.Payer, after int64, limit int) ([]agentbus.Entry, error) {
-	return list(ctx, s, "read the entries of a payer", func(r *row) agentbus.Entry {
-		e := readEntry(r)
-		e.Prev = r.digest()
-		return e
-	}, "SELECT "+entryColumns+`, coalesce(p.hash, x'') FROM entries e LEFT JOIN calls c ON c.id = e.call_id
-			LEFT JOIN entries p ON p.payer = e.payer AND p.seq = e.seq - 1
-		WHERE e.payer = ?1 AND e.seq > ?2 ORDER BY e.seq LIMIT ?3`, string(payer), after, limit)
+	return list(ctx, s, "read the entries of a payer", readLinked, entriesOf+" AND e.seq > ?2 ORDER BY e.seq LIMIT ?3", string(payer), after, limit)
+}
+
+// CallEntries returns the entries of one call of a payer, in order: one for each
+// of its attempts that ended.
+func (s *Store) CallEntries(ctx context.Context, payer agentbus.Payer, call int64) ([]agentbus.Entry, error) {
+	return list(ctx, s, "read the entries of a call", readLinked, entriesOf+" AND e.call_id = ?2 ORDER BY e.seq", string(payer), call)
 }

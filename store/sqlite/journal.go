@@ -214,7 +214,12 @@ func (f *finish) write(c *conn, d *desk) error {
 	return err
 }
 
-const turnColumns = `payer, agent, run, path, parent, turn, id & 0xfffffff, speaker, digest, epoch, state, cost, attempts, error, began, ended, reply`
+// turnColumns are the columns readTurn reads, in its order; headColumns are those
+// without the reply.
+const (
+	headColumns = "payer, agent, run, path, parent, turn, id & 0xfffffff, speaker, digest, epoch, state, cost, attempts, error, began, ended"
+	turnColumns = headColumns + ", reply"
+)
 
 func readTurn(r *row, id agentbus.ExecutionID) agentbus.Turn {
 	t := agentbus.Turn{TurnKey: readTurnKey(r), Execution: id}

@@ -328,7 +328,7 @@ func chargesAddUpExactly(p *place) { // G26, I1
 			t.Errorf("a call in state %s is charged: %+v", c.State, c)
 		}
 	}
-	sums, err := p.RunSummaries(t.Context(), 1, "")
+	sums, err := p.RunSummaries(t.Context(), agentbus.RunFilter{}, 1, "")
 	ok(t, "summaries", err)
 	if got := int64(sum); len(calls) != turns || got != charged.Load() || sums[0].Cost != sum || int(unbilled) != failed {
 		t.Errorf("%d calls cost %d, the settlements %d, the summary %d; unbilled %d of %d failed attempts",

@@ -17,6 +17,8 @@ var reads = map[string]func(*place){
 	"RunsAreListedNewestFirst":             runsAreListedNewestFirst,
 	"ASummaryPutsJournalAndLedgerTogether": aSummaryPutsJournalAndLedgerTogether,
 	"ExecutionsOfARunComeTopLevelFirst":    executionsOfARunComeTopLevelFirst,
+	"RunsAreFilteredByWhoTookPart":         runsAreFilteredByWhoTookPart,
+	"ARunIsReadWhole":                      aRunIsReadWhole,
 }
 
 func aKeyIsFoundByItsHashUntilRevoked(p *place) { // G4
@@ -84,14 +86,14 @@ func anUnknownRunIsEmpty(p *place) {
 	if err != nil || len(loops) != 0 {
 		t.Errorf("executions: %v, %v", loops, err)
 	}
-	sums, err := p.RunSummaries(t.Context(), 10, "")
+	sums, err := p.RunSummaries(t.Context(), agentbus.RunFilter{}, 10, "")
 	if err != nil || len(sums) != 0 {
 		t.Errorf("summaries: %v, %v", sums, err)
 	}
 	if sum, found, err := p.RunSummary(t.Context(), "run_x"); err != nil || found {
 		t.Errorf("summary: %v, %v, %v", sum, found, err)
 	}
-	if sums, err = p.RunSummaries(t.Context(), 10, "run_x"); err != nil || len(sums) != 0 {
+	if sums, err = p.RunSummaries(t.Context(), agentbus.RunFilter{}, 10, "run_x"); err != nil || len(sums) != 0 {
 		t.Errorf("summaries before an unknown run: %v, %v", sums, err)
 	}
 }
@@ -125,7 +127,7 @@ func runsAreListedNewestFirst(p *place) {
 			reserve(t, p, r2)
 		}
 	}
-	whole, err := p.RunSummaries(t.Context(), 100, "")
+	whole, err := p.RunSummaries(t.Context(), agentbus.RunFilter{}, 100, "")
 	ok(t, "summaries", err)
 	same(t, "runs", len(whole), n)
 	seen := map[agentbus.RunID]bool{}
@@ -138,7 +140,7 @@ func runsAreListedNewestFirst(p *place) {
 	same(t, "distinct runs", len(seen), n)
 	var pages []agentbus.RunSummary
 	for before := agentbus.RunID(""); ; {
-		page, err := p.RunSummaries(t.Context(), 5, before)
+		page, err := p.RunSummaries(t.Context(), agentbus.RunFilter{}, 5, before)
 		ok(t, "summaries", err)
 		if len(page) == 0 {
 			break
@@ -177,11 +179,12 @@ func aSummaryPutsJournalAndLedgerTogether(p *place) { // G26
 	ok(t, "calls", err)
 	halt := agentbus.Halt{Kind: agentbus.HaltBudget, Spent: 3, Limit: 2}
 	ok(t, "halt", p.Halt(t.Context(), e.Lease, halt))
-	got, err := p.RunSummaries(t.Context(), 10, "")
+	got, err := p.RunSummaries(t.Context(), agentbus.RunFilter{}, 10, "")
 	ok(t, "summaries", err)
 	same(t, "summaries", got, []agentbus.RunSummary{{
 		Run: "run_a", State: agentbus.RunPaused, Conversation: "review", Halt: &halt, Payer: "user:zoë",
 		Turns: 1, Calls: 2, Replays: 1, Refusals: 2, MaxDepth: 4, Cost: 4_000, Began: began, Last: began.Add(time.Hour),
+		Agent: "critic", First: agentbus.CallSettled, Live: 1, Saved: 4_000, Usage: agentbus.Usage{InputTokens: 10, CachedTokens: 4, OutputTokens: 7, Estimated: true},
 	}})
 }
 
@@ -206,4 +209,80 @@ func executionsOfARunComeTopLevelFirst(p *place) {
 		same(t, "execution", e, stored(t, p, e.ID))
 	}
 	same(t, "order", ids, []agentbus.ExecutionID{"run_a", "run_2", "run_3"})
+}
+
+func runsAreFilteredByWhoTookPart(p *place) { // U10
+	t := p.t
+	for i, run := range []agentbus.RunID{"run_a", "run_b"} {
+		r := reservation(run, 1)
+		r.Call.Began = began.Add(time.Duration(i) * time.Second)
+		if run == "run_b" {
+			r.Call.TurnKey.Payer, r.Call.TurnKey.Agent, r.Call.Speaker = "user:bob", "writer", agentbus.Speaker(difficult)
+			r.Key = r.Call.TurnKey.Hash()
+		}
+		reserve(t, p, r)
+	}
+	e := execution("run_c")
+	e.Payer, e.Began = "user:bob", began.Add(time.Hour)
+	_, err := p.Open(t.Context(), e, agentbus.Claim{Owner: "host:1", TTL: time.Hour})
+	ok(t, "open", err)
+	for _, want := range []struct {
+		f    agentbus.RunFilter
+		runs []agentbus.RunID
+	}{
+		{agentbus.RunFilter{}, []agentbus.RunID{"run_c", "run_b", "run_a"}},
+		{agentbus.RunFilter{Payer: "user:bob"}, []agentbus.RunID{"run_c", "run_b"}},
+		{agentbus.RunFilter{Payer: "user:bob", Agent: "writer"}, []agentbus.RunID{"run_b"}},
+		{agentbus.RunFilter{Agent: "critic"}, []agentbus.RunID{"run_a"}},
+		{agentbus.RunFilter{Speaker: agentbus.Speaker(difficult)}, []agentbus.RunID{"run_b"}},
+		{agentbus.RunFilter{Conversation: e.Conversation}, []agentbus.RunID{"run_c"}},
+		{agentbus.RunFilter{Agent: "' OR 1=1 --"}, nil},
+	} {
+		var runs []agentbus.RunID
+		for before := agentbus.RunID(""); ; { // a run a page
+			page, err := p.RunSummaries(t.Context(), want.f, 1, before)
+			ok(t, "summaries", err)
+			if len(page) == 0 {
+				break
+			}
+			before = page[0].Run
+			runs = append(runs, before)
+		}
+		same(t, "runs", runs, want.runs)
+	}
+}
+
+func aRunIsReadWhole(p *place) { // U11
+	t := p.t
+	empty, err := p.RunRecord(t.Context(), "run_x")
+	ok(t, "record of an unknown run", err)
+	same(t, "record of an unknown run", empty, agentbus.RunRecord{})
+	e := opened(t, p, "run_a")
+	ok(t, "finish", p.Finish(t.Context(), done(begin(t, p, turn(e, 0)), "x"), nil))
+	begin(t, p, turn(e, 1))
+	call := reserve(t, p, reservation("run_a", 0))
+	ok(t, "settle", p.Settle(t.Context(), settlement(call, "x")))
+	key, c := refusedCall(2)
+	ok(t, "record", p.Record(t.Context(), key, c))
+	got, err := p.RunRecord(t.Context(), "run_a")
+	ok(t, "record", err)
+	calls, err := p.Calls(t.Context(), "run_a")
+	ok(t, "calls", err)
+	loops, err := p.Executions(t.Context(), "run_a")
+	ok(t, "executions", err)
+	var turns []agentbus.Turn
+	for t2, err := range p.Turns(t.Context(), e.ID) {
+		ok(t, "turns", err)
+		t2.Reply = agentbus.Reply{}
+		turns = append(turns, t2)
+	}
+	same(t, "record", got, agentbus.RunRecord{Executions: loops, Calls: calls, Turns: turns})
+	entries, err := p.CallEntries(t.Context(), call.Payer, call.ID)
+	ok(t, "entries", err)
+	all, err := p.Entries(t.Context(), call.Payer, 0, 10)
+	ok(t, "entries", err)
+	same(t, "entries of the call", entries, all)
+	if none, err := p.CallEntries(t.Context(), "nobody", call.ID); err != nil || len(none) != 0 {
+		t.Errorf("entries of somebody else: %v, %v", none, err)
+	}
 }

@@ -78,7 +78,7 @@ func repeatsAreCountedByManyAtOnce(p *place) { // P12
 	if len(calls) != keys || total != callers*each {
 		t.Errorf("%d records count %d refusals, want %d and %d", len(calls), total, keys, callers*each)
 	}
-	sums, err := p.RunSummaries(t.Context(), 10, "")
+	sums, err := p.RunSummaries(t.Context(), agentbus.RunFilter{}, 10, "")
 	ok(t, "summaries", err)
 	if len(sums) != 1 || sums[0].Refusals != callers*each || sums[0].Calls != 0 || sums[0].Cost != 0 {
 		t.Errorf("summaries: %+v", sums)

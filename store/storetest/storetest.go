@@ -25,6 +25,8 @@ type Store interface {
 	Books
 	Upkeep
 	EventLog
+	Actions
+	Figures
 	RemoteTasks
 	Proofs
 	Tasks
@@ -78,6 +80,7 @@ type Ledger interface {
 // Books are what calls came to (G26, G27, G28).
 type Books interface {
 	Entries(ctx context.Context, payer agentbus.Payer, after int64, limit int) ([]agentbus.Entry, error)
+	CallEntries(ctx context.Context, payer agentbus.Payer, call int64) ([]agentbus.Entry, error)
 	Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.Balance, error)
 	BudgetStates(ctx context.Context, accounts []string) ([]agentbus.BudgetState, error)
 	VerifyLedger(ctx context.Context) (agentbus.LedgerVerdict, error)
@@ -93,6 +96,23 @@ type Upkeep interface {
 	Orphans(ctx context.Context, claim agentbus.Claim, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error)
 	Sealed(ctx context.Context, id agentbus.ExecutionID) (sealed []byte, found bool, err error)
 	Broken() <-chan struct{}
+}
+
+// Actions are what operators did (U5, U14).
+type Actions interface {
+	RecordAction(ctx context.Context, a agentbus.Action) error
+	Actions(ctx context.Context, q agentbus.ActionQuery) ([]agentbus.Action, error)
+	Drain(ctx context.Context, d agentbus.Drained, drained bool) error
+	DrainedAgents(ctx context.Context) ([]agentbus.Drained, error)
+}
+
+// Figures are what the screens are made of (U12, U13).
+type Figures interface {
+	NewestCalls(ctx context.Context, since time.Time, limit int) ([]agentbus.CallRecord, error)
+	Spending(ctx context.Context, q agentbus.SpendingQuery) ([]agentbus.Spending, error)
+	Spent(ctx context.Context, payer agentbus.Payer, since time.Time, most int) (charged agentbus.Micros, entries int64, err error)
+	Holds(ctx context.Context, calls []int64) (map[int64]agentbus.Micros, error)
+	Replicas(ctx context.Context) ([]string, error)
 }
 
 // RemoteTasks are the tasks of A2A agents (A12).
@@ -113,8 +133,9 @@ type Keys interface {
 
 // Reads is what pages and commands show.
 type Reads interface {
-	RunSummaries(ctx context.Context, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
+	RunSummaries(ctx context.Context, f agentbus.RunFilter, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error)
 	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
+	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	ParentCalls(ctx context.Context, payer agentbus.Payer, run agentbus.RunID, turn agentbus.TurnID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
@@ -128,7 +149,7 @@ type Reads interface {
 // store again. Run closes what it opened.
 func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 	t.Helper()
-	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, interrupts, remoteTasks, proofs, tasks, eventLog, random} {
+	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, interrupts, remoteTasks, proofs, tasks, eventLog, figures, random} {
 		for _, name := range slices.Sorted(maps.Keys(promises)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

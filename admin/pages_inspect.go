@@ -1,0 +1,174 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin/console"
+)
+
+const (
+	maxSaid      = 64 << 10 // bytes of an answer that a page shows
+	maxEvents    = 100      // of a turn that a page shows
+	maxScanned   = 20_000   // events that are looked at for them
+	maxHopsCalls = 500      // of a run whose hops are verified while a page is made
+)
+
+// inspect tells all that is known of the chosen row.
+func (a *API) inspect(ctx context.Context, p *runPage) (*console.Inspector, error) {
+	r := &p.rows[p.chosen]
+	v := &console.Inspector{Line: p.line(p.chosen), Call: r.Call, JournalTurn: r.Turn, Ask: r.Interrupt, Content: a.cfg.Content, Commands: p.rowCommands(r)}
+	if r.Interrupt != nil {
+		v.Raw = console.Pretty(r.Interrupt)
+		return v, nil
+	}
+	v.Raw = console.Pretty(r)
+	if err := a.inspectTurn(ctx, r, v); err != nil {
+		return nil, err
+	}
+	if r.Call == nil {
+		return v, nil
+	}
+	v.Headers = headersOf(r.Call)
+	v.Credential = "its own: it pays for itself"
+	if r.Call.Caller != string(r.Call.Payer) {
+		v.Credential = "forwarded: " + r.Call.Caller + " called on the bill of " + string(r.Call.Payer)
+	}
+	v.Hops = a.hops(ctx, p)
+	if r.Call.State == agentbus.CallRefused {
+		return v, nil
+	}
+	entries, err := a.cfg.Records.CallEntries(ctx, r.Call.Payer, r.Call.ID)
+	v.Entries = entries
+	return v, err
+}
+
+// inspectTurn reads what the journal has of the turn: its answer, where that may
+// be shown, and its events.
+func (a *API) inspectTurn(ctx context.Context, r *treeRow, v *console.Inspector) error {
+	if r.Turn == nil {
+		return nil
+	}
+	if a.cfg.Content {
+		for t, err := range a.cfg.Runs.Turns(ctx, r.Turn.Execution) {
+			if err != nil {
+				return err
+			}
+			if t.Index >= r.Turn.Index {
+				v.Said, v.SaidMore = clip(t.Reply.Text)
+				break
+			}
+		}
+		if e, _, err := a.cfg.Runs.Execution(ctx, r.Turn.Execution); err != nil {
+			return err
+		} else if e.First == r.Turn.Index {
+			v.Seed, _ = clip(e.Seed)
+		}
+	}
+	n := 0
+	for e, err := range a.cfg.Runs.Events(ctx, r.Turn.Execution, -1) {
+		if err != nil {
+			return err
+		}
+		if n++; n > maxScanned || len(v.Events) == maxEvents {
+			v.EventsMore = true
+			break
+		}
+		if e.Turn == r.Turn.ID {
+			v.Events = append(v.Events, e)
+		}
+	}
+	return nil
+}
+
+// clip shortens what an agent said to what a page shows of it.
+func clip(s string) (shown string, left int) {
+	if len(s) <= maxSaid {
+		return s, 0
+	}
+	shown = s[:maxSaid]
+	for !utf8.ValidString(shown) && len(shown) > maxSaid-utf8.UTFMax {
+		shown = shown[:len(shown)-1]
+	}
+	return shown, len(s) - len(shown)
+}
+
+// headersOf writes the protocol headers of a call as it came and as it goes on
+// (P6, P8), from what the ledger keeps of it.
+func headersOf(c *agentbus.CallRecord) []console.Header {
+	came := agentbus.Lineage{Run: c.Run, Turn: c.TurnKey.ID, Parent: c.Parent, Speaker: c.Speaker, Depth: c.Depth, Path: c.Path}
+	in, out := http.Header{}, http.Header{}
+	came.SetHeaders(in)
+	came.Forward().SetHeaders(out)
+	if c.State == agentbus.CallRefused {
+		out = http.Header{}
+	}
+	if c.Caller != string(c.Payer) {
+		const name = "X-Tangle-Forwarded-Authorization"
+		in.Set(name, "[redacted]")
+		if len(out) > 0 {
+			out.Set(name, "[redacted], where the agent may have it")
+		}
+	}
+	names := slices.Sorted(maps.Keys(in))
+	lines := make([]console.Header, len(names))
+	for i, name := range names {
+		lines[i] = console.Header{Name: strings.ToLower(name), In: in.Get(name), Out: out.Get(name), Changed: len(out) > 0 && in.Get(name) != out.Get(name)}
+	}
+	return lines
+}
+
+// hops says whether the signed hops of the run are in order (C16).
+func (a *API) hops(ctx context.Context, p *runPage) string {
+	command := "agentbus trace verify " + shellWord(string(p.Run))
+	if a.cfg.Hops == nil || len(p.record.Calls) > maxHopsCalls {
+		return "verify with " + command
+	}
+	v, err := a.cfg.Hops(ctx, p.Run)
+	switch {
+	case err != nil:
+		return "none: " + problemOf(err).Message
+	case v.Fault != "":
+		return "NOT valid: " + v.Fault
+	case len(v.Hops) == 0:
+		return "none in this run"
+	}
+	return fmt.Sprintf("valid: %d signed in this run, in order; %d calls made while hops were not signed", len(v.Hops), v.Unsigned)
+}
+
+// rowCommands are what is done about a row in the terminal.
+func (p *runPage) rowCommands(r *treeRow) []console.Command {
+	run := shellWord(string(p.Run))
+	commands := []console.Command{{Name: "Copy trace command", Text: "agentbus trace " + run}}
+	if r.Interrupt != nil {
+		id := shellWord(string(r.Interrupt.ID))
+		return append(commands, console.Command{Name: "Copy approve", Text: "agentbus approve " + id}, console.Command{Name: "Copy deny", Text: "agentbus deny " + id})
+	}
+	if r.Call != nil {
+		commands = append(commands, console.Command{Name: "Copy as curl", Text: curlOf(r.Call)})
+	}
+	if r.Turn != nil && len(p.record.Executions) > 0 && r.Turn.Execution == p.record.Executions[0].ID {
+		commands = append(commands, console.Command{Name: "Copy fork from here", Text: fmt.Sprintf("agentbus replay %s --from %d", run, r.Turn.Index)})
+	}
+	return commands
+}
+
+// curlOf is a call as it came, for the terminal; what was asked is not kept.
+func curlOf(c *agentbus.CallRecord) string {
+	lineage := http.Header{}
+	agentbus.Lineage{Run: c.Run, Turn: c.TurnKey.ID, Parent: c.Parent, Speaker: c.Speaker, Depth: c.Depth, Path: c.Path}.SetHeaders(lineage)
+	var b strings.Builder
+	b.WriteString(`curl "$AGENTBUS_URL/v1/chat/completions" -H "Authorization: Bearer $AGENTBUS_TOKEN" -H 'Content-Type: application/json'`)
+	for _, name := range slices.Sorted(maps.Keys(lineage)) {
+		b.WriteString(" -H " + shellWord(strings.ToLower(name)+": "+lineage.Get(name)))
+	}
+	body := map[string]any{"model": c.Agent, "messages": []map[string]string{{"role": "user", "content": "…"}}}
+	line, _ := encode(body) // strings can be encoded
+	return b.String() + " -d " + shellWord(strings.TrimSpace(string(line)))
+}
