@@ -150,6 +150,9 @@ func TestApprovalsAsPolicyParts(t *testing.T) {
 					got := w.ask(t, "user-secret", "r"+strconv.Itoa(i), id, "I have decided", answer(last, outcome))
 					mu.Lock()
 					defer mu.Unlock()
+					if said := strings.Count(got.Get("result.task.artifacts").Raw, "[echo] hello"); said > 1 {
+						t.Errorf("said %d times: %s", said, got.Raw)
+					}
 					if want := map[string]string{"granted": "TASK_STATE_COMPLETED", "denied": "TASK_STATE_FAILED"}[outcome]; got.Get("result.task.status.state").Str == want {
 						wins++
 					} else if !got.Get("error").Exists() {

@@ -182,7 +182,7 @@ func goesOn(i *agentbus.Interrupt) string {
 	if ownRun(i) {
 		return "run " + harmless(string(i.Run)) + " goes on"
 	}
-	return "it serves a call of run " + harmless(string(i.Run)) + ", and goes on when its caller sends that turn again, or answers its task"
+	return "it serves a call of run " + harmless(string(i.Run)) + ", and goes on when its caller sends that turn again; a task of A2A by itself"
 }
 
 func (v *deciding) decideThere(ctx context.Context, a *app, r agentbus.Resolution) error {
