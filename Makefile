@@ -8,7 +8,7 @@ LINT     := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 VULN     := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
 
 .DEFAULT_GOAL := build
-.PHONY: build release site test lint race bench microbench soak fuzz interop console vuln tidy tools help
+.PHONY: build release site clients test lint race bench microbench soak fuzz interop console vuln tidy tools help
 
 build: ## build bin/agentbus, without cgo
 	CGO_ENABLED=0 go build -trimpath -o bin/agentbus ./cmd/agentbus
@@ -51,6 +51,9 @@ fuzz: ## run every fuzz target for FUZZTIME (20s)
 interop: ## run the tests in interop/ with real clients, on Node
 	cd interop && npm ci --no-audit --no-fund && npm test
 
+clients: interop/.venv/ready ## install the clients that the documents show, for their test
+	cd interop && npm ci --no-audit --no-fund
+
 console: ## run the tests in browser/ with a real browser before the console, on Node; CHROMIUM names another one
 	cd browser && npm ci --no-audit --no-fund && npm test
 
@@ -64,6 +67,11 @@ tools: $(LINT) $(VULN) ## install the pinned tools into ./bin
 
 help: ## list these
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+interop/.venv/ready: interop/requirements.txt
+	python3 -m venv interop/.venv
+	interop/.venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all: -r $<
+	touch $@
 
 # The version is in the name of the file, so that a new pin installs anew.
 $(LINT):

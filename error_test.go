@@ -9,8 +9,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +45,40 @@ var codeTable = map[agentbus.Code]struct {
 	"agent_redirected":  {502, false},
 	"deadline_exceeded": {504, true},
 	"internal":          {500, false},
+}
+
+// TestErrorPage: docs/errors.md has every code of the table, its status, whether
+// to send again, its cause and its cure, and no other code.
+func TestErrorPage(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("docs/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := strings.Split(string(raw), "\n### ")[1:]
+	told := map[agentbus.Code]bool{}
+	for _, section := range sections {
+		name, rest, _ := strings.Cut(section, "\n")
+		code := agentbus.Code(name)
+		again := "do not send again"
+		if code.Retryable() {
+			again = "send again"
+		}
+		if !code.Known() || told[code] || !strings.HasPrefix(rest, fmt.Sprintf("%d · %s · exit ", code.Status(), again)) {
+			t.Errorf("%s: the page says %q", name, rest[:min(len(rest), 60)])
+		}
+		_, cause, hasCause := strings.Cut(rest, "\n**Cause.** ")
+		_, cure, hasCure := strings.Cut(cause, "\n**Cure.** ")
+		if !hasCause || !hasCure || len(cure) < 20 {
+			t.Errorf("%s has no cause or no cure", name)
+		}
+		told[code] = true
+	}
+	for code := range codeTable {
+		if !told[code] {
+			t.Errorf("the page lacks %s", code)
+		}
+	}
 }
 
 func TestCodes(t *testing.T) {

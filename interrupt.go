@@ -228,9 +228,11 @@ func (a Ask) PolicyState() string {
 
 // An InterruptQuery says which interrupts are read.
 type InterruptQuery struct {
-	Payer Payer       // ""; of any
-	Run   RunID       // "": of any
-	All   bool        // those that were resolved too, else those that wait
-	After InterruptID // the last one of the page before; "": from the first
-	Limit int         // at most so many
+	Payer Payer // ""; of any
+	Run   RunID // "": of any
+	All   bool  // those that were resolved too, else those that wait
+	// Decided lists those that were resolved alone, the last ones first.
+	Decided bool
+	After   InterruptID // the last one of the page before; "": from the first
+	Limit   int         // at most so many
 }

@@ -104,6 +104,32 @@ type Interrupts interface {
 // A Directory knows the agents. It is safe for concurrent use.
 type Directory interface {
 	Agents() []Agent // by name
+	// Probe finds out now whether an agent can be reached, at each of its places.
+	Probe(ctx context.Context, name string) ([]Probe, error)
+	// Drain takes an agent out, so that it gets no new calls, or in again. by is who
+	// asked for it.
+	Drain(ctx context.Context, name, by string, drained bool) error
+}
+
+// Figures are what the screens are made of. It is safe for concurrent use.
+type Figures interface {
+	// NewestCalls returns calls and refusals of all runs, the newest first, at most
+	// limit, up to the first that began before since.
+	NewestCalls(ctx context.Context, since time.Time, limit int) ([]agentbus.CallRecord, error)
+	// Spending adds up a payer's entries by agent, run or day.
+	Spending(ctx context.Context, q agentbus.SpendingQuery) ([]agentbus.Spending, error)
+	// Spent returns what a payer was charged since a time, and by how many of its
+	// newest most entries.
+	Spent(ctx context.Context, payer agentbus.Payer, since time.Time, most int) (charged agentbus.Micros, entries int64, err error)
+	// Holds returns what unfinished calls hold of their budgets, by call.
+	Holds(ctx context.Context, calls []int64) (map[int64]agentbus.Micros, error)
+}
+
+// Actions keeps what operators did (U5). It is safe for concurrent use.
+type Actions interface {
+	RecordAction(ctx context.Context, a agentbus.Action) error
+	// Actions returns what operators did, newest first.
+	Actions(ctx context.Context, q agentbus.ActionQuery) ([]agentbus.Action, error)
 }
 
 // Config configures [New].
@@ -116,6 +142,8 @@ type Config struct {
 	Calls      Switchboard // required
 	Agents     Directory   // required
 	Interrupts Interrupts  // required
+	Figures    Figures     // required
+	Actions    Actions     // nil: what operators do stands in the log alone
 
 	// Token is the secret of a principal that is known here only, TokenPrincipal;
 	// none: there is none.
@@ -123,6 +151,12 @@ type Config struct {
 	// Budgets returns the configured budgets with their accounts of the present
 	// period; nil: there are none.
 	Budgets func() []agentbus.Budget
+	// Caps returns the budgets of money of a payer, whoever calls, of the periods
+	// that at is in; what is reserved and settled is filled in. nil: there are none.
+	Caps func(payer agentbus.Payer, at time.Time) []console.Cap
+	// Vitals says how store, gateway and configuration do; the rest is filled in.
+	// nil: that is not known.
+	Vitals func(context.Context) console.Vitals
 	// MaxDepth returns the depth at which calls are refused; nil: it is not shown.
 	MaxDepth func() int
 	// Cap returns what an execution may cost; 0, and nil: any amount.
@@ -167,8 +201,8 @@ type API struct {
 
 // New returns an API.
 func New(c Config) (*API, error) {
-	if c.Identifier == nil || c.Runs == nil || c.Records == nil || c.Ledger == nil || c.Keys == nil || c.Calls == nil || c.Agents == nil || c.Interrupts == nil {
-		return nil, errors.New("admin: Identifier, Runs, Records, Ledger, Keys, Calls, Agents and Interrupts are required")
+	if c.Identifier == nil || c.Runs == nil || c.Records == nil || c.Ledger == nil || c.Keys == nil || c.Calls == nil || c.Agents == nil || c.Interrupts == nil || c.Figures == nil {
+		return nil, errors.New("admin: Identifier, Runs, Records, Ledger, Keys, Calls, Agents, Interrupts and Figures are required")
 	}
 	a := &API{
 		cfg: c, log: c.Logger, started: time.Now(), mux: http.NewServeMux(), routes: map[string]route{},

@@ -1,64 +1,60 @@
 package admin
 
 import (
+	"context"
 	"net/http"
-	"time"
+	"slices"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin/console"
 )
 
-// An Agent is an agent as operators see it.
-type Agent struct {
-	Name    string          `json:"name"`
-	Kind    string          `json:"kind"`
-	Model   string          `json:"model,omitempty"` // its own name of it; "": the caller's is passed on
-	Aliases []string        `json:"aliases"`         // beside the built-in ones
-	URLs    []URL           `json:"urls"`            // empty: it lives in the bus
-	Price   *agentbus.Price `json:"price"`           // null: nothing is known of it
-}
-
-// A URL is a place where an agent is reached.
-type URL struct {
-	URL      string    `json:"url"`
-	Health   Health    `json:"health,omitempty"` // "": no bus was asked
-	InFlight int       `json:"in_flight"`
-	Failures int       `json:"failures"` // in a row
-	Ejected  time.Time `json:"ejected_until,omitzero"`
-}
-
-// Health says whether calls are sent to a URL.
-type Health string
+// What a Directory tells of agents.
+type (
+	Agent   = console.Agent
+	URL     = console.URL
+	Health  = console.Health
+	Trust   = console.Trust
+	Breaker = console.Breaker
+	Probe   = console.Probe
+	Cap     = console.Cap
+)
 
 // The states of a URL (G13).
 const (
-	HealthGood    Health = "good"
-	HealthProbing Health = "probing" // one call is let through, to see whether it is back
-	HealthEjected Health = "ejected" // none is, until a time
+	HealthGood    = console.HealthGood
+	HealthProbing = console.HealthProbing
+	HealthEjected = console.HealthEjected
 )
 
-// An agent with what the gateway is doing with it.
-type agentView struct {
-	Agent
-
-	InFlight int `json:"in_flight"` // calls that this process is executing
-}
-
-func (a *API) agents() []agentView {
+// agents returns every agent, with what the gateway is doing with it.
+func (a *API) agents() []Agent {
 	busy := map[string]int{}
 	for _, c := range a.cfg.Calls.Live() {
 		busy[c.Agent]++
 	}
-	views := []agentView{}
+	views := []Agent{}
 	for _, agent := range a.cfg.Agents.Agents() {
-		if agent.Aliases == nil {
-			agent.Aliases = []string{}
-		}
-		if agent.URLs == nil {
-			agent.URLs = []URL{}
-		}
-		views = append(views, agentView{agent, busy[agent.Name]})
+		agent.Aliases = append([]string{}, agent.Aliases...)
+		agent.URLs = append([]URL{}, agent.URLs...)
+		agent.Breakers = append([]Breaker{}, agent.Breakers...)
+		agent.Trust.Sent = append([]string{}, agent.Trust.Sent...)
+		agent.InFlight = busy[agent.Name]
+		views = append(views, agent)
 	}
 	return views
+}
+
+// agent returns the agent of that name.
+func (a *API) agent(name string) (Agent, error) {
+	agents := a.agents()
+	if at := slices.IndexFunc(agents, func(v Agent) bool { return v.Name == name }); at >= 0 {
+		return agents[at], nil
+	}
+	return Agent{}, &agentbus.Error{
+		Code: agentbus.CodeAgentNotFound, Message: "there is no agent of that name",
+		Explain: &agentbus.Explain{Next: "see GET /admin/v1/agents"},
+	}
 }
 
 func (a *API) listAgents(w http.ResponseWriter, r *http.Request) error {
@@ -66,7 +62,7 @@ func (a *API) listAgents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l, err := cut(all(a.agents()), p.limit, p.after, func(_ int, v agentView) string { return v.Name })
+	l, err := cut(all(a.agents()), p.limit, p.after, func(_ int, v Agent) string { return v.Name })
 	return writePage(w, l, err)
 }
 
@@ -74,13 +70,70 @@ func (a *API) showAgent(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	for _, v := range a.agents() {
-		if v.Name == r.PathValue("name") {
-			return write(w, http.StatusOK, v)
-		}
+	v, err := a.agent(r.PathValue("name"))
+	if err != nil {
+		return err
 	}
-	return &agentbus.Error{
-		Code: agentbus.CodeAgentNotFound, Message: "there is no agent of that name",
-		Explain: &agentbus.Explain{Next: "see GET /admin/v1/agents"},
+	return write(w, http.StatusOK, v)
+}
+
+func (a *API) drainAgent(w http.ResponseWriter, r *http.Request) error {
+	return a.answerDrained(w, r, true)
+}
+
+func (a *API) enableAgent(w http.ResponseWriter, r *http.Request) error {
+	return a.answerDrained(w, r, false)
+}
+
+func (a *API) answerDrained(w http.ResponseWriter, r *http.Request, drained bool) error {
+	if _, err := query(r); err != nil {
+		return err
 	}
+	v, err := a.setDrained(r.Context(), requestOf(r), r.PathValue("name"), drained)
+	if err != nil {
+		return err
+	}
+	return write(w, http.StatusOK, v)
+}
+
+// setDrained takes an agent out, or in again (U14).
+func (a *API) setDrained(ctx context.Context, x *request, name string, drained bool) (Agent, error) {
+	x.object, x.did.kind = name, "agent.enable"
+	if drained {
+		x.did.kind = "agent.drain"
+	}
+	if _, err := a.agent(name); err != nil {
+		return Agent{}, err
+	}
+	if err := a.cfg.Agents.Drain(ctx, name, x.who.ID, drained); err != nil {
+		return Agent{}, err
+	}
+	return a.agent(name)
+}
+
+// A probing is what a probe of an agent found.
+type probing struct {
+	Agent  string  `json:"agent"`
+	Probes []Probe `json:"probes"` // empty: it lives in the bus
+}
+
+func (a *API) probeAgent(w http.ResponseWriter, r *http.Request) error {
+	if _, err := query(r); err != nil {
+		return err
+	}
+	found, err := a.probe(r.Context(), requestOf(r), r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return write(w, http.StatusOK, found)
+}
+
+// probe finds out now whether an agent can be reached (U14).
+func (a *API) probe(ctx context.Context, x *request, name string) (found probing, err error) {
+	x.object, x.did.kind = name, "agent.probe"
+	if _, err := a.agent(name); err != nil {
+		return found, err
+	}
+	probes, err := a.cfg.Agents.Probe(ctx, name)
+	return probing{Agent: name, Probes: append([]Probe{}, probes...)}, err
 }

@@ -72,7 +72,7 @@ func (a *API) stopRun(w http.ResponseWriter, r *http.Request) error {
 // stop stops a run, and keeps who did it.
 func (a *API) stop(r *http.Request, id agentbus.RunID) (stop, error) {
 	x := requestOf(r)
-	x.object = string(id)
+	x.object, x.did = string(id), deed{kind: "run.stop", run: id}
 	n, err := a.cfg.Calls.Stop(r.Context(), id, x.who.ID)
 	if err != nil {
 		return stop{}, err
@@ -98,7 +98,7 @@ func (a *API) voidCall(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || id < 1 {
 		return notFound("such call", "see GET /admin/v1/calls/unfinished")
 	}
-	x.object = strconv.FormatInt(id, 10)
+	x.object, x.did.kind = strconv.FormatInt(id, 10), "call.void"
 	if err := a.cfg.Calls.Void(r.Context(), id, x.who.ID); err != nil {
 		return err
 	}

@@ -17,8 +17,9 @@ type request struct {
 	id     string
 	who    agentbus.Principal // the zero Principal before it is authenticated
 	object string             // what a mutation changed, or was to change
-	csrf   string             // of the session of a page; "": there is none
-	err    error              // what was answered
+	did    deed
+	csrf   string // of the session of a page; "": there is none
+	err    error  // what was answered
 }
 
 type requestKey struct{}
@@ -153,4 +154,7 @@ func (a *API) audit(x *request, r *http.Request) {
 		attrs = append(attrs, slog.Any("error", x.err))
 	}
 	a.log.LogAttrs(r.Context(), slog.LevelWarn, "admin", attrs...)
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		a.record(x, pattern, r)
+	}
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 
@@ -70,10 +71,17 @@ func (a *API) resolveInterrupt(w http.ResponseWriter, r *http.Request) error {
 	if err := read(w, r, &d); err != nil {
 		return err
 	}
-	x.object += " " + string(d.Decision)
-	i, err := a.cfg.Interrupts.Resolve(r.Context(), id, agentbus.Resolution{Decision: d.Decision, Text: d.Text, Policy: d.Policy, By: x.who.ID})
+	i, err := a.resolve(r.Context(), x, id, d)
 	if err != nil {
 		return err
 	}
 	return write(w, http.StatusOK, i)
+}
+
+// resolve decides an interrupt in the name of who asks for it.
+func (a *API) resolve(ctx context.Context, x *request, id agentbus.InterruptID, d decision) (agentbus.Interrupt, error) {
+	x.object, x.did = string(id)+" "+string(d.Decision), deed{kind: "interrupt.resolve", object: string(id), detail: string(d.Decision)}
+	i, err := a.cfg.Interrupts.Resolve(ctx, id, agentbus.Resolution{Decision: d.Decision, Text: d.Text, Policy: d.Policy, By: x.who.ID})
+	x.did.run = i.Run
+	return i, err
 }

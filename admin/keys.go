@@ -60,7 +60,8 @@ func (a *API) createKey(w http.ResponseWriter, r *http.Request) error {
 		return &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "there is no such role", Explain: &agentbus.Explain{Supported: []string{"user", "admin"}}}
 	}
 	secret, key := identity.NewKey(agentbus.Principal{ID: k.ID, Role: k.Role, InterAgent: k.InterAgent}, time.Now())
-	requestOf(r).object = k.ID + " " + key.Handle + " " + string(k.Role)
+	x := requestOf(r)
+	x.object, x.did = k.ID+" "+key.Handle+" "+string(k.Role), deed{kind: "key.create", object: key.Handle, detail: k.ID + " " + string(k.Role)}
 	if err := a.cfg.Keys.CreateKey(r.Context(), key); err != nil {
 		return err
 	}
@@ -111,7 +112,8 @@ func (a *API) revokeKey(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	handle := r.PathValue("handle")
-	requestOf(r).object = identity.Handle(handle) // somebody may have pasted the whole secret
+	x := requestOf(r)
+	x.object, x.did.kind = identity.Handle(handle), "key.revoke" // somebody may have pasted the whole secret
 	n, err := a.cfg.Keys.RevokeKey(r.Context(), handle)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin"
+	"github.com/agentbus/agentbus/admin/console"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/sqlitetest"
 	"github.com/agentbus/agentbus/store/sqlite"
@@ -75,14 +77,45 @@ func (c *calls) Void(ctx context.Context, id int64, by string) error {
 	return c.Store.Void(ctx, agentbus.Voiding{ID: id, Attempt: 1, Code: agentbus.CodeOutcomeUnknown, Ended: began})
 }
 
-type directory []admin.Agent
+// A directory is agents that are made up.
+type directory struct {
+	agents  []admin.Agent
+	mu      sync.Mutex // guards drained
+	drained map[string]string
+}
 
-func (d directory) Agents() []admin.Agent { return d }
+func (d *directory) Agents() []admin.Agent {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	found := slices.Clone(d.agents)
+	for i := range found {
+		if by, out := d.drained[found[i].Name]; out {
+			found[i].Drained = &agentbus.Drained{Agent: found[i].Name, By: by, At: began}
+		}
+	}
+	return found
+}
 
-var agents = directory{
-	{Name: "critic", Kind: "builtin"},
+func (d *directory) Drain(_ context.Context, name, by string, out bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if delete(d.drained, name); out {
+		d.drained[name] = by
+	}
+	return nil
+}
+
+func (d *directory) Probe(_ context.Context, name string) ([]admin.Probe, error) {
+	if name == "critic" {
+		return nil, nil
+	}
+	return []admin.Probe{{Where: "http://127.0.0.1:9/v1", Took: 1.5, Text: "connection refused"}}, nil
+}
+
+var agents = []admin.Agent{
+	{Name: "critic", Kind: "builtin", Breakers: []admin.Breaker{{Conversation: "review", State: "open"}}},
 	{
-		Name: "researcher", Kind: "openai", Model: "gpt-x", Aliases: []string{"r"}, Price: &agentbus.Price{Input: 150_000, Call: 1},
+		Name: "researcher", Kind: "openai", Model: "gpt-x", Trust: admin.Trust{Sent: []string{"its own key"}, Verbatim: true}, Aliases: []string{"r"}, Price: &agentbus.Price{Input: 150_000, Call: 1},
 		URLs: []admin.URL{{URL: "http://127.0.0.1:9/v1", Health: admin.HealthEjected, InFlight: 1, Failures: 5, Ejected: began}},
 	},
 }
@@ -111,8 +144,17 @@ func open(t *testing.T, change func(*admin.Config)) *bus {
 	}
 	b := &bus{t: t, store: store, log: &bytes.Buffer{}, calls: &calls{Store: store}}
 	c := admin.Config{
-		Identifier: keys, Runs: store, Records: store, Ledger: store, Keys: store, Calls: b.calls, Agents: agents, Interrupts: store, Token: agentbus.NewCredential(tokenKey),
+		Identifier: keys, Runs: store, Records: store, Ledger: store, Keys: store, Calls: b.calls, Agents: &directory{agents: agents, drained: map[string]string{}}, Interrupts: store, Figures: store, Actions: store, Token: agentbus.NewCredential(tokenKey),
 		Budgets: func() []agentbus.Budget { return budgets },
+		Caps: func(payer agentbus.Payer, at time.Time) []admin.Cap {
+			return []admin.Cap{{Account: "payer/" + string(payer) + "/day/2026-11-21", Period: "day", Strict: true, Limit: 5_000_000, Ends: at.Add(2 * time.Hour)}}
+		},
+		Vitals: func(context.Context) console.Vitals {
+			return console.Vitals{
+				Store: console.StoreState{P50: 0.5, P99: 2, Queue: 3}, InFlight: 4, Detached: 1, Queue: 2,
+				Config: console.ConfigState{Read: began, Faults: []console.Fault{{Line: 12, Key: "agents.critic.url", Problem: "is no URL", Fix: "name one"}}},
+			}
+		},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }),
 		Profile: true,
 		Status:  admin.Status{Version: "1.2.3", Owner: "host/1/2", Config: "agentbus.yaml", Stages: []string{"recover", "proxy"}},
@@ -158,7 +200,7 @@ func (b *bus) request(method, path, key, body string, more ...string) answer {
 	if key != "" {
 		r.Header.Set("Authorization", "Bearer "+key)
 	}
-	if body != "" {
+	if body != "" && !slices.Contains(more, "Content-Type") {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(more); i += 2 {
@@ -171,6 +213,9 @@ func (b *bus) request(method, path, key, body string, more ...string) answer {
 		b.t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if resp.Header.Get("Content-Type") == "text/event-stream" { // it has no end
+		return answer{resp.StatusCode, resp.Header, ""}
+	}
 	got, err := io.ReadAll(resp.Body)
 	if err != nil {
 		b.t.Fatal(err)

@@ -75,12 +75,22 @@ func (a *API) verifyLedger(w http.ResponseWriter, r *http.Request) error {
 	if _, err := query(r); err != nil {
 		return err
 	}
-	v, err := a.cfg.Ledger.VerifyLedger(r.Context())
+	v, err := a.verify(r)
 	if err != nil {
 		return err
 	}
-	requestOf(r).object = v.Fault
 	return write(w, http.StatusOK, verdict{v.Fault == "", v})
+}
+
+// verify recomputes the ledger in the name of who asks for it.
+func (a *API) verify(r *http.Request) (agentbus.LedgerVerdict, error) {
+	x := requestOf(r)
+	x.did = deed{kind: "ledger.verify", detail: "in order"}
+	v, err := a.cfg.Ledger.VerifyLedger(r.Context())
+	if x.object = v.Fault; v.Fault != "" {
+		x.did.detail = "broken"
+	}
+	return v, err
 }
 
 // A budget is a configured budget and how far it is spent.

@@ -40,6 +40,8 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 		"/executions/{id}/turns": "/executions/run_a/turns", "/executions/{id}/events": "/executions/run_a/events", "/calls/live": "/calls/live",
 		"/calls/unfinished": "/calls/unfinished", "/agents": "/agents", "/agents/{name}": "/agents/researcher", "/keys": "/keys", "/budgets": "/budgets",
 		"/ledger/balances": "/ledger/balances", "/ledger/entries": "/ledger/entries?payer=alice", "/ledger/export": "/ledger/export", "/status": "/status",
+		"/graph": "/graph?run=run_a", "/records": "/records?run=run_a", "/remarks": "/remarks?run=run_a", "/payers": "/payers", "/payers/{payer}": "/payers/alice",
+		"/health": "/health",
 	} {
 		ask("GET", v1+pattern, v1+path, "", http.StatusOK)
 	}
@@ -49,6 +51,10 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	ask("POST", v1+"/ledger/verify", v1+"/ledger/verify", "", http.StatusOK)
 	ask("POST", v1+"/runs/{run}/stop", v1+"/runs/run_a/stop", "", http.StatusOK)
 	ask("GET", v1+"/runs/{run}", v1+"/runs/run_a", "", http.StatusOK)
+	ask("POST", v1+"/agents/{name}/probe", v1+"/agents/researcher/probe", "", http.StatusOK)
+	ask("POST", v1+"/agents/{name}/drain", v1+"/agents/researcher/drain", "", http.StatusOK)
+	ask("POST", v1+"/agents/{name}/enable", v1+"/agents/researcher/enable", "", http.StatusOK)
+	ask("GET", v1+"/actions", v1+"/actions", "", http.StatusOK)
 	ask("DELETE", v1+"/keys/{handle}", v1+"/keys/zoe", "", http.StatusOK)
 	for _, c := range b.calls.Live() {
 		ask("POST", v1+"/calls/{id}/void", v1+"/calls/"+strconv.FormatInt(c.ID, 10)+"/void", "", http.StatusOK)
@@ -60,5 +66,8 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	ask("POST", v1+"/calls/{id}/void", v1+"/calls/7/void", "", http.StatusNotFound)
 	ask("DELETE", v1+"/keys/{handle}", v1+"/keys/none", "", http.StatusNotFound)
 	ask("GET", v1+"/ledger/entries", v1+"/ledger/entries", "", http.StatusBadRequest)
+	ask("GET", v1+"/graph", v1+"/graph?window=1s", "", http.StatusBadRequest)
+	ask("GET", v1+"/payers/{payer}", v1+"/payers/nobody", "", http.StatusNotFound)
+	ask("POST", v1+"/agents/{name}/drain", v1+"/agents/none/drain", "", http.StatusNotFound)
 	ask("GET", v1+"/runs", v1+"/runs?limit=0", "", http.StatusBadRequest)
 }

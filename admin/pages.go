@@ -4,9 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin/console"
@@ -33,6 +31,20 @@ func (a *API) pages() []route {
 		{"GET /console/runs/{run}", operators, a.showRunPage},
 		{"GET /console/runs/{run}/live", operators, a.followRun},
 		{"POST /console/runs/{run}/stop", operators, a.stopPage},
+		{"GET /console/graph", operators, a.showGraphPage},
+		{"GET /console/payers", operators, a.showPayersPage},
+		{"GET /console/payers/{payer}", operators, a.showPayerPage},
+		{"GET /console/ledger/export", operators, a.exportEntries},
+		{"POST /console/ledger/verify", operators, a.verifyPage},
+		{"GET /console/agents", operators, a.showAgentsPage},
+		{"GET /console/agents/{name}", operators, a.showAgentPage},
+		{"POST /console/agents/{name}/probe", operators, a.probePage},
+		{"POST /console/agents/{name}/drain", operators, a.drainPage},
+		{"POST /console/agents/{name}/enable", operators, a.enablePage},
+		{"GET /console/inbox", operators, a.showInboxPage},
+		{"POST /console/inbox/{id}", operators, a.decidePage},
+		{"GET /console/live/agents", operators, a.followAgents},
+		{"GET /console/live/inbox", operators, a.followInbox},
 	}
 }
 
@@ -71,17 +83,14 @@ func (a *API) frame(r *http.Request, p *console.Page) error {
 	x := requestOf(r)
 	p.Who, p.CSRF = x.who.ID, x.csrf
 	p.Screens = console.Screens()
-	p.Strip = a.strip()
-	return nil
-}
-
-// strip is the health of the bus at a glance (U16).
-func (a *API) strip() []console.Figure {
-	return []console.Figure{
-		{Name: "version", Value: a.cfg.Status.Version},
-		{Name: "up for", Value: time.Since(a.started).Truncate(time.Second).String()},
-		{Name: "live calls", Value: strconv.Itoa(len(a.cfg.Calls.Live()))},
+	p.Strip = strip(a.vitals(r.Context()))
+	waiting, err := a.cfg.Interrupts.Interrupts(r.Context(), agentbus.InterruptQuery{Limit: openShown})
+	for i := range p.Screens {
+		if p.Screens[i].URL == "/console/inbox" {
+			p.Screens[i].Count = len(waiting)
+		}
 	}
+	return err
 }
 
 // failPage answers a request to a page with an error: whoever has not signed in

@@ -167,7 +167,7 @@ func (a *API) signIn(w http.ResponseWriter, r *http.Request) error {
 		x.err = err
 		return a.signInPage(w, agentbus.CodeOf(err).Status(), r.PostFormValue("next"), err)
 	}
-	x.who, x.object = who, who.ID
+	x.who, x.object, x.did.kind = who, who.ID, "session.open"
 	cookie := cookieOf(r) //nolint:gosec // see cookieOf
 	cookie.Value, cookie.MaxAge = a.sessions.open(credential, time.Now()), int(sessionLife.Seconds())
 	http.SetCookie(w, cookie)

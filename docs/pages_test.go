@@ -16,14 +16,14 @@ import (
 // would.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("the documents speak to a Unix shell")
+	if testing.Short() || runtime.GOOS == "windows" {
+		t.Skip("clients of the bus are started one after the other, from a Unix shell")
 	}
 	for _, page := range documents(t) {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			all := blocks(t, page)
-			needs(t, page, all)
+			needs(t, all)
 			var s *session
 			printed := ""
 			for _, b := range all {
@@ -36,50 +36,55 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// begin starts the session of a page, with what its fixture in testdata brings: a
-// script whose blocks stand before those of the page. The README is followed in
-// a clone.
+// begin starts the session of a page, behind what the page says that there is
+// already: a bus that serves, and whatever its own script in testdata makes. The
+// README is followed in a clone.
 func begin(t *testing.T, page string) *session {
 	t.Helper()
 	dir := t.TempDir()
 	if page == "README.md" {
-		if testing.Short() {
-			t.Skip("it builds the program in a clone")
-		}
 		output(t, "..", "git", "clone", "--quiet", ".", dir)
 	}
 	s := newSession(t, dir)
-	name := strings.TrimSuffix(strings.ReplaceAll(strings.TrimPrefix(page, "docs/"), "/", "-"), ".md") + ".sh"
-	if script, err := os.ReadFile(filepath.Join("testdata", name)); err == nil {
-		for part := range strings.SplitSeq(string(script), "\n\n") {
-			s.run(t, part)
+	scripts := []string{strings.TrimSuffix(strings.ReplaceAll(strings.TrimPrefix(page, "docs/"), "/", "-"), ".md") + ".sh"}
+	text, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(page)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "A bus serves as in") {
+		scripts = append(scripts, "serve.sh")
+	}
+	for _, name := range scripts {
+		if script, err := os.ReadFile(filepath.Join("testdata", name)); err == nil {
+			s.run(t, string(script))
 		}
 	}
 	return s
 }
 
 // needs says what a page wants of this machine.
-func needs(t *testing.T, page string, all []block) {
+func needs(t *testing.T, all []block) {
 	t.Helper()
 	for _, b := range all {
 		switch {
+		case b.reason != "":
 		case b.lang == "js":
 			require.Tool(t, "node")
 			if _, err := os.Stat("../interop/node_modules/openai"); err != nil {
-				require.Missing(t, "interop/node_modules (cd interop && npm ci)")
+				require.Missing(t, "interop/node_modules (make clients)")
 			}
 		case b.lang == "python":
 			if _, err := os.Stat("../interop/.venv/ready"); err != nil {
-				require.Missing(t, "interop/.venv (make interop/.venv)")
+				require.Missing(t, "interop/.venv (make clients)")
 			}
 		case b.lang == "nginx":
-			t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin")
-			require.Tool(t, "nginx")
+			if _, err := os.Stat("/usr/sbin/nginx"); err != nil {
+				require.Tool(t, "nginx")
+			}
 		case b.lang == "sh" && strings.Contains(b.text, "curl "):
 			require.Tool(t, "curl")
 		}
 	}
-	_ = page
 }
 
 // perform runs or checks one block and returns what it printed; before is what

@@ -110,9 +110,10 @@ func (s *session) run(t *testing.T, script string) string {
 	t.Helper()
 	script = s.ports.Replace(script)
 	before, serve, serves := cutServe(script)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute) // that of the README builds the program
 	defer cancel()
 	cmd := s.command(ctx, before+"\nexport -p >.session\n")
+	cmd.WaitDelay = 10 * time.Second
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	if err := cmd.Run(); err != nil {

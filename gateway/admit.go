@@ -19,6 +19,9 @@ const defaultQueueTimeout = 10 * time.Second
 func (g *Gateway) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := exchangeOf(r)
+		if g.takenOut(w, r, x) {
+			return
+		}
 		if x.target.Concurrency <= 0 && !x.rated() { // nothing is bounded
 			next.ServeHTTP(w, r)
 			return

@@ -25,6 +25,8 @@ const (
 const (
 	noteReentry = "reentry" // with another request
 	noteCycle   = "cycle"   // with the same
+
+	noteRegression = "depth_regression" // the call is refused
 )
 
 // maxAncestors is how far up a call's ancestors are looked for.
@@ -152,6 +154,7 @@ func (g *Gateway) regression(ctx context.Context, x *exchange, known []agentbus.
 	if x.lineage.Depth > least {
 		return nil
 	}
+	x.note(noteRegression)
 	return &agentbus.Error{
 		Code: agentbus.CodeInvalidLineage, Message: "this call claims to be no deeper than the turn it is made inside of",
 		Explain: &agentbus.Explain{Rule: "G7 depth_regression", Observed: x.lineage.Depth, Limit: least + 1, Next: "send the depth of the call that is being served, plus one"},

@@ -9,10 +9,8 @@ import (
 
 // QueuedAt returns how many calls wait for a place at an agent.
 func (g *Gateway) QueuedAt(agent string) int {
-	l := g.lines.of(agent)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.waiting.Len()
+	_, waiting := g.Busy(agent)
+	return waiting
 }
 
 // MaxBuckets is how many callers' rates are kept.

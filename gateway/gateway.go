@@ -194,6 +194,7 @@ type live struct {
 	rates    rates         // how much each caller may call
 	portions portions      // of what it may call over all processes
 	stopped  stops         // runs
+	drained  drains        // agents
 	tasks    tasks         // of A2A agents
 	inFlight atomic.Int64
 	draining atomic.Bool

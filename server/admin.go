@@ -12,7 +12,6 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin"
-	"github.com/agentbus/agentbus/gateway"
 )
 
 // AdminHandler returns the admin listener's surface, for programs that bring
@@ -66,6 +65,7 @@ func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
 func (s *Server) buildAdmin() (err error) {
 	s.admin, err = admin.New(admin.Config{
 		Identifier: s, Runs: s.store, Records: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s}, Interrupts: inbox{s},
+		Figures: s.store, Actions: s.store, Caps: s.caps, Vitals: s.vitals,
 		Budgets:  func() []agentbus.Budget { return s.now().gateway.Budgets(time.Now()) },
 		MaxDepth: func() int { return s.now().cfg.Limits.MaxDepth }, Cap: s.capOf, Hops: s.VerifyHops, Content: s.cfg.Admin.Content,
 		Token: s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,
@@ -124,43 +124,4 @@ func (b switchboard) Void(ctx context.Context, id int64, by string) error {
 		Code: agentbus.CodeNotFound, Message: "there is no call " + strconv.FormatInt(id, 10) + " without an end",
 		Explain: &agentbus.Explain{Next: "see GET /admin/v1/calls/unfinished"},
 	}
-}
-
-// A directory is the agents of a bus.
-type directory struct{ *Server }
-
-// Agents returns the agents, those that a run brought along too.
-func (d directory) Agents() []admin.Agent {
-	var agents []admin.Agent
-	now := d.now()
-	for _, t := range now.router.Targets() {
-		a := admin.Agent{Name: t.Name, Kind: t.Kind, Model: t.Model}
-		if c, ok := now.cfg.Agents[t.Name]; ok {
-			a.Aliases = c.Aliases
-			if c.Price != nil {
-				a.Price = &t.Price
-			}
-		}
-		if !t.Local {
-			a.URLs = urls(t)
-		}
-		agents = append(agents, a)
-	}
-	return agents
-}
-
-// urls returns how each URL of an agent does (G13).
-func urls(t *gateway.Target) []admin.URL {
-	var all []admin.URL
-	for _, u := range t.Upstreams() {
-		health := admin.HealthGood
-		switch {
-		case u.Probing || !u.EjectedUntil.IsZero() && !time.Now().Before(u.EjectedUntil): // the next call finds out
-			health = admin.HealthProbing
-		case !u.EjectedUntil.IsZero():
-			health = admin.HealthEjected
-		}
-		all = append(all, admin.URL{URL: u.URL, Health: health, InFlight: u.InFlight, Failures: u.Failures, Ejected: u.EjectedUntil.UTC()})
-	}
-	return all
 }

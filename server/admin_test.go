@@ -57,6 +57,31 @@ func asAdmin(t *testing.T, secret, method, url string) (status int, answer map[s
 	return resp.StatusCode, answer
 }
 
+// serveOn serves the public surface of a bus until the test ends.
+func serveOn(t *testing.T, s *server.Server) (url string) {
+	t.Helper()
+	public := httptest.NewServer(s.Handler())
+	t.Cleanup(public.Close)
+	return public.URL
+}
+
+// postTo calls an agent as a user, and returns the status of the answer.
+func postTo(t *testing.T, url, agent string) (status int) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions", strings.NewReader(`{"model":"`+agent+`","messages":[{"role":"user","content":"x"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer user-secret")
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
 const withAdmin = "admin: {listen: '127.0.0.1:0'}\nkeys: [{id: ops, secret: secret-of-ops, role: admin}]\n"
 
 // What the API tells of a bus is what the bus did.
@@ -88,20 +113,9 @@ func TestAdminShowsAnEjectedURL(t *testing.T) {
 	good, gone := newAgent(t, "good"), httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	s := open(t, withAdmin+fmt.Sprintf("agents: {a: {kind: openai, urls: [%q, %q], eject: {failures: 1, for: 1h, at_most: 1h}}}\n", gone.URL+"/v1", good.URL+"/v1"))
-	public := httptest.NewServer(s.Handler())
-	t.Cleanup(public.Close)
+	public := serveOn(t, s)
 	for range 2 { // each URL is chosen once
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, public.URL+"/v1/chat/completions", strings.NewReader(`{"model":"a","messages":[{"role":"user","content":"x"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Authorization", "Bearer user-secret")
-		resp, err := public.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
+		postTo(t, public, "a")
 	}
 	_, agent := asAdmin(t, "secret-of-ops", http.MethodGet, operated(t, s)+"/admin/v1/agents/a")
 	var health []any

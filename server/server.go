@@ -74,6 +74,8 @@ type Server struct {
 	url     atomic.Pointer[string] // where the bus is reached from this machine; nil: nowhere yet
 
 	face      *a2a.Face
+	queued    func() int                         // writes that wait for the store
+	drained   atomic.Pointer[[]agentbus.Drained] // agents that get no new calls; nil: not read yet
 	driven    drives
 	loopback  loopback
 	current   atomic.Pointer[wiring]
@@ -100,7 +102,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 			Explain: &agentbus.Explain{Next: "see to what stands there, or name another store: store.url in the configuration, or AGENTBUS_STORE_URL"},
 		}
 	}
-	s.store, s.common = store.Store, store.Common
+	s.store, s.common, s.queued = store.Store, store.Common, store.Queued
 	s.releaseDead(ctx)
 	s.dial()
 	if s.traces, err = telemetry.NewTraces(ctx, telemetry.TracesConfig{OTLP: c.Telemetry.OTLP, Version: c.Version, Logger: s.log}); err != nil {
@@ -118,7 +120,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	}
 	s.current.Store(w)
 	s.say(w)
-	if err := errors.Join(s.buildAdmin(), s.buildHost()); err != nil {
+	if err := errors.Join(s.readDrained(ctx), s.buildAdmin(), s.buildHost()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.reloading.read = stamp(c.Path)

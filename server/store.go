@@ -27,6 +27,8 @@ type Store interface {
 	Waiting
 	Interrupts
 	Books
+	Figures
+	Actions
 	Keeper
 	identity.Proofs
 	gateway.HopKeeper
@@ -93,6 +95,34 @@ type Books interface {
 	Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.Balance, error)
 	BudgetStates(ctx context.Context, accounts []string) ([]agentbus.BudgetState, error)
 	VerifyLedger(ctx context.Context) (agentbus.LedgerVerdict, error)
+}
+
+// Figures are what operators see of calls and of what they come to (U12, U13).
+type Figures interface {
+	// NewestCalls returns calls and refusals of all runs, the newest first, at most
+	// limit, up to the first that began before since.
+	NewestCalls(ctx context.Context, since time.Time, limit int) ([]agentbus.CallRecord, error)
+	// Spending adds up a payer's entries by agent, run or day.
+	Spending(ctx context.Context, q agentbus.SpendingQuery) ([]agentbus.Spending, error)
+	// Spent returns what a payer was charged since a time, and by how many of its
+	// newest most entries.
+	Spent(ctx context.Context, payer agentbus.Payer, since time.Time, most int) (charged agentbus.Micros, entries int64, err error)
+	// Holds returns what unfinished calls hold of their budgets, by call.
+	Holds(ctx context.Context, calls []int64) (map[int64]agentbus.Micros, error)
+	// Replicas returns the processes that say that they use the store and live;
+	// none where they know of each other by their machine.
+	Replicas(ctx context.Context) ([]string, error)
+}
+
+// Actions are what operators did (U5, U14).
+type Actions interface {
+	RecordAction(ctx context.Context, a agentbus.Action) error
+	// Actions returns what operators did, newest first.
+	Actions(ctx context.Context, q agentbus.ActionQuery) ([]agentbus.Action, error)
+	// Drain notes that an agent gets no new calls, or, unless drained, that it gets
+	// them again.
+	Drain(ctx context.Context, d agentbus.Drained, drained bool) error
+	DrainedAgents(ctx context.Context) ([]agentbus.Drained, error)
 }
 
 // A Keeper is what a store needs while a bus serves, and what it says of

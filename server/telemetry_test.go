@@ -8,59 +8,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/otlptest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
 )
-
-// A spanCollector takes spans over HTTP, and keeps the bytes they came as.
-type spanCollector struct {
-	*httptest.Server
-	mu    sync.Mutex
-	raw   bytes.Buffer
-	spans []*tracepb.Span
-}
-
-func newSpanCollector(t *testing.T) *spanCollector {
-	t.Helper()
-	c := &spanCollector{}
-	c.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		var in collector.ExportTraceServiceRequest
-		if err := proto.Unmarshal(body, &in); err != nil {
-			t.Error(err)
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.raw.Write(body)
-		for _, rs := range in.GetResourceSpans() {
-			for _, ss := range rs.GetScopeSpans() {
-				c.spans = append(c.spans, ss.GetSpans()...)
-			}
-		}
-	}))
-	t.Cleanup(c.Close)
-	return c
-}
-
-// chain returns the names of the spans from one of the given id up to who has
-// none here.
-func (c *spanCollector) chain(id string) (names []string) {
-	for _, s := range c.spans {
-		if hex.EncodeToString(s.GetSpanId()) == id {
-			return append([]string{s.GetName()}, c.chain(hex.EncodeToString(s.GetParentSpanId()))...)
-		}
-	}
-	return []string{id}
-}
 
 // TestSpansOfABus: G34 and I8, a call through a conversation of the bus is one
 // trace from its caller's span down to the last agent, and no credential is in
@@ -68,7 +25,7 @@ func (c *spanCollector) chain(id string) (names []string) {
 func TestSpansOfABus(t *testing.T) {
 	t.Parallel()
 	const canary = "sk-CANARY-trace"
-	c := newSpanCollector(t)
+	c := otlptest.New(t)
 	a, b := newAgent(t, "a"), newAgent(t, "b")
 	leaky := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
@@ -124,12 +81,12 @@ func TestSpansOfABus(t *testing.T) {
 	srv.Close() // a span is made behind its answer
 	closed(t, s)
 	told, _ := agentbus.ParseTraceParent(b.headers()[0].Get(agentbus.HeaderTraceParent))
-	got := strings.Join(c.chain(hex.EncodeToString(told.Span[:])), " < ")
+	got := strings.Join(c.Chain(hex.EncodeToString(told.Span[:])), " < ")
 	if want := "invoke_agent b < POST /v1/chat/completions < invoke_agent inner < POST /v1/chat/completions < b7ad6b7169203331"; got != want {
 		t.Errorf("the trace is %s, want %s", got, want)
 	}
 	failed := 0
-	for _, s := range c.spans {
+	for _, s := range c.Spans() {
 		if hex.EncodeToString(s.GetTraceId()) != "0af7651916cd43dd8448eb211c80319c" {
 			t.Errorf("span %s is of another trace", s.GetName())
 		}
@@ -140,8 +97,8 @@ func TestSpansOfABus(t *testing.T) {
 	if failed != 5 {
 		t.Errorf("%d error spans, want 5", failed)
 	}
-	if bytes.Contains(c.raw.Bytes(), []byte("CANARY")) {
-		t.Errorf("a credential was exported: %q", c.raw.String())
+	if bytes.Contains(c.Raw(), []byte("CANARY")) {
+		t.Errorf("a credential was exported: %q", c.Raw())
 	}
 }
 

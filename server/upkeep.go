@@ -37,6 +37,9 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 			s.expire(ctx)
 			s.stopToo(ctx, known)
 			s.confer(ctx)
+			if err := s.readDrained(ctx); err != nil && ctx.Err() == nil { // another bus may have drained one
+				s.log.LogAttrs(ctx, slog.LevelWarn, "cannot see which agents are drained", slog.Any("error", err))
+			}
 			select {
 			case <-stopped:
 			case <-tick.C:

@@ -38,6 +38,7 @@ type MetricsConfig struct {
 type Metrics struct {
 	registry *prometheus.Registry
 	commit   prometheus.Histogram
+	commits  commits // the last of them
 
 	requests, refusals, failures                   *prometheus.CounterVec
 	tokens, charged, unbilled, replayed, retries   *prometheus.CounterVec
@@ -124,7 +125,10 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 // Committed is told how long a transaction of the store took.
-func (m *Metrics) Committed(took time.Duration) { m.commit.Observe(took.Seconds()) }
+func (m *Metrics) Committed(took time.Duration) {
+	m.commit.Observe(took.Seconds())
+	m.commits.add(took)
+}
 
 // Observe counts a request.
 func (m *Metrics) Observe(o *agentbus.Observation) { m.agent(o.Agent).observe(o) }

@@ -62,7 +62,13 @@ func TestMetrics(t *testing.T) {
 	m.Observe(seen("critic", agentbus.ResultRefused, agentbus.CallRecord{Code: agentbus.CodeDepthExceeded}))
 	m.Observe(seen("critic", agentbus.ResultRefused, agentbus.CallRecord{Code: agentbus.CodeReplyExpired}))
 	m.Observe(seen("", agentbus.ResultRefused, agentbus.CallRecord{Code: agentbus.CodeUnauthenticated}))
+	if p50, p99 := m.CommitLatency(); p50 != 0 || p99 != 0 {
+		t.Errorf("commits took %v, %v before the first", p50, p99)
+	}
 	m.Committed(2 * time.Millisecond)
+	if p50, p99 := m.CommitLatency(); p50 != 2*time.Millisecond || p99 != 2*time.Millisecond { // U16
+		t.Errorf("commits took %v, %v", p50, p99)
+	}
 	got := scrape(t, m)
 	for series, want := range map[string]string{
 		`agentbus_requests_total{agent="critic",result="settled"}`:             "1",

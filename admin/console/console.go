@@ -52,7 +52,7 @@ var assetFiles embed.FS
 var templateFiles embed.FS
 
 // screens are the templates of pages, each with the layout and the parts.
-var screens = []string{"signin", "problem", "runs", "run"}
+var screens = []string{"signin", "problem", "runs", "run", "graph", "payers", "payer", "agents", "agent", "inbox"}
 
 // Policy is the Content-Security-Policy of every page (U1).
 const Policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"net/url"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -19,6 +20,11 @@ func functions() template.FuncMap {
 		"estimated":     func(m agentbus.Micros, yes bool) Money { return Money{m, yes} },
 		"short":         short,
 		"label":         label,
+		"segment":       func(v any) string { return url.PathEscape(fmt.Sprint(v)) },
+		"clip":          clip,
+		"add":           func(a, b int) int { return a + b },
+		"percent":       percent,
+		"milliseconds":  func(ms float64) string { return duration(time.Duration(ms * float64(time.Millisecond))) },
 		"count":         count,
 		"rfc3339":       func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 		"exact":         func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000000 UTC") },
@@ -58,6 +64,25 @@ func short(id any) string {
 		return "…" + string(r[len(r)-shown:])
 	}
 	return s
+}
+
+// clip returns the first n characters of a text, with a sign of what is missing.
+func clip(text string, n int) string {
+	if r := []rune(text); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return text
+}
+
+// percent returns a share as it is read: never 0 when it is more.
+func percent(share float64) string {
+	switch {
+	case share > 0 && share < 0.01:
+		return "< 1 %"
+	case share < 1 && share > 0.99:
+		return "> 99 %"
+	}
+	return strconv.Itoa(int(math.Round(share*100))) + " %"
 }
 
 // count returns a number with its thousands apart.

@@ -42,7 +42,7 @@ func (v *agentsListVerb) Run(ctx context.Context, a *app) error {
 	for i := range agents {
 		rows = append(rows, agents[i].rows()...)
 	}
-	return a.answer(agents, harmless(table(rows)))
+	return a.answer(agents, a.listing(rows))
 }
 
 func (v *agentsListVerb) agents(ctx context.Context, a *app) ([]listedAgent, error) {

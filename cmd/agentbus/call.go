@@ -44,13 +44,14 @@ func (v *callVerb) Run(ctx context.Context, a *app) error {
 	}
 	call := &agentbus.Call{Lineage: lineage, Agent: v.Agent, Messages: []agentbus.Message{{Role: agentbus.RoleUser, Content: text}}}
 	show := func(s string) string { return s }
-	if terminal(a.stdout) {
+	_, _, screen := a.size(a.stdout)
+	if screen {
 		show = harmless
 	}
 	var answer agentbus.ReplyBuilder
 	for c, err := range b.Call(ctx, call) {
 		if err != nil {
-			return err
+			return nobodyThere(err)
 		}
 		answer.Add(c)
 		if !a.JSON {
@@ -61,10 +62,24 @@ func (v *callVerb) Run(ctx context.Context, a *app) error {
 	}
 	reply := answer.Reply()
 	end := ""
-	if terminal(a.stdout) && !strings.HasSuffix(reply.Text, "\n") {
+	if screen && !strings.HasSuffix(reply.Text, "\n") {
 		end = "\n"
 	}
 	return a.answer(reply, end)
+}
+
+// nobodyThere says of a bus that cannot be reached what to do. What a bus says
+// itself has a status.
+func nobodyThere(err error) error {
+	e, ok := errors.AsType[*agentbus.Error](err)
+	if !ok || e.Code != agentbus.CodeAgentUnavailable || e.Status != 0 {
+		return err
+	}
+	f := &failure{exit: exitAgent, what: "no bus answers, or its answer broke off", next: "see that it serves there: agentbus doctor; the same --key K again does not execute the call twice"}
+	if e.Err != nil {
+		f.why = unreachable(e.Err)
+	}
+	return f
 }
 
 // backend is the bus.

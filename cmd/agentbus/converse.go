@@ -164,6 +164,7 @@ func (a *app) driving(ctx context.Context) (*server.Server, reasons, error) {
 	if err != nil {
 		return nil, why, err
 	}
+	a.loaded = c
 	s, err := a.open(ctx, server.Config{Config: c, Logger: slog.New(why)})
 	return s, why, err
 }
@@ -171,14 +172,17 @@ func (a *app) driving(ctx context.Context) (*server.Server, reasons, error) {
 // converse drives a conversation, shows it, and ends with the error that its
 // halt is.
 func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st server.Start) error {
-	defer context.AfterFunc(ctx, func() { // the second Ctrl-C ends the process
-		if a.JSON {
-			return
+	show, stop := a.shower(s, st)
+	leave := "agentbus: left; go on later with: agentbus resume " + string(st.Run)
+	a.parting.Store(&leave)
+	defer a.parting.Store(nil)
+	defer context.AfterFunc(ctx, func() {
+		if !a.JSON {
+			show.note("agentbus: stopping; press Ctrl-C again to leave at once; go on later with: agentbus resume " + string(st.Run))
 		}
-		fmt.Fprintf(a.stderr, "\nagentbus: stopping; press Ctrl-C again to leave at once; go on later with: agentbus resume %s\n", st.Run) //nolint:errcheck // nobody is left to tell
 	})()
-	show := &show{app: a, paint: a.colours(a.stdout)}
-	result, err := show.follow(s.Converse(ctx, st, a.key))
+	result, err := follow(s.Converse(ctx, st, a.key), show)
+	stop()
 	if agentbus.CodeOf(err) == agentbus.CodeLeaseLost {
 		return &agentbus.Error{
 			Code: agentbus.CodeLeaseLost, Message: "another driver goes on with run " + string(st.Run) + ": this one was silent for longer than its lease", Err: err,
@@ -248,31 +252,96 @@ func halted(ctx context.Context, r *conversation.Result, why string) error {
 	return nil
 }
 
-// A show tells a conversation as it happens: as it is said on a terminal that
-// can, a line a turn elsewhere.
-type show struct {
-	*app
-
-	paint paint
-	said  bool // the current turn has begun to speak
+// A shower tells a conversation as it happens.
+type shower interface {
+	event(e *conversation.Event)
+	result(r *conversation.Result)
+	note(text string) // of our own
 }
 
-func (s *show) follow(events iter.Seq2[conversation.Event, error]) (*conversation.Result, error) {
+// shower returns who tells a conversation: a live tree on a terminal, a line an
+// event elsewhere, nobody under --json. stop must be called when it is over.
+func (a *app) shower(s *server.Server, st server.Start) (sh shower, stop func()) {
+	width, _, ok := a.size(a.stdout)
+	switch {
+	case a.JSON:
+		return silent{}, func() {}
+	case !ok || width < narrowest:
+		return &show{app: a, paint: a.colours(a.stdout)}, func() {}
+	}
+	l := &live{
+		paint: a.colours(a.stdout), now: time.Now, limit: a.capOf(s, st),
+		screen: screen{out: a.stdout, size: func() (int, int) {
+			if w, h, ok := a.size(a.stdout); ok {
+				return w, h
+			}
+			return width, narrowest
+		}},
+		calls: func() (mine []agentbus.CallRecord) {
+			for _, c := range s.Live() {
+				if c.Run == st.Run {
+					mine = append(mine, c)
+				}
+			}
+			return mine
+		},
+	}
+	return l, l.turning()
+}
+
+// narrowest is the terminal below which nothing is drawn.
+const narrowest = 20
+
+// capOf is what a run may cost; nil: there is no cap of its own.
+func (a *app) capOf(s *server.Server, st server.Start) *agentbus.Micros {
+	if st.Budget != nil {
+		return st.Budget
+	}
+	name := st.Conversation
+	if st.Resume {
+		if e, found, err := s.Store().Execution(context.Background(), agentbus.ExecutionID(st.Run)); err == nil && found {
+			name = e.Conversation
+		}
+	}
+	if a.loaded == nil {
+		return nil
+	}
+	return a.loaded.Conversations[name].BudgetUSD
+}
+
+// silent tells nothing.
+type silent struct{}
+
+func (silent) event(*conversation.Event)   {}
+func (silent) result(*conversation.Result) {}
+func (silent) note(string)                 {}
+
+// follow tells a conversation to its end.
+func follow(events iter.Seq2[conversation.Event, error], s shower) (*conversation.Result, error) {
 	for e, err := range events {
 		if err != nil {
 			return nil, err
 		}
 		if e.Result != nil {
-			if !s.JSON {
-				s.printf("%s\n", s.paint.dim(summary(e.Result)))
-			}
+			s.result(e.Result)
 			return e.Result, nil
 		}
-		if !s.JSON {
-			s.event(&e)
-		}
+		s.event(&e)
 	}
 	return nil, errors.New("the conversation ended without a result")
+}
+
+// A show tells a conversation where nothing can be drawn: a line an event.
+type show struct {
+	*app
+
+	paint paint
+}
+
+func (s *show) result(r *conversation.Result) { s.printf("%s\n", s.paint.dim(summary(r))) }
+
+func (s *show) note(text string) {
+	fmt.Fprintf(s.stderr, "\n%s\n", text) //nolint:errcheck // nobody is left to tell
 }
 
 func (s *show) event(e *conversation.Event) {
@@ -286,48 +355,23 @@ func (s *show) event(e *conversation.Event) {
 				s.turn(&e.Turns[i])
 			}
 		}
-	case conversation.EventTurnStarted:
-		s.said = false
-	case conversation.EventDelta:
-		if bool(s.paint) && !e.Branch && e.Chunk.Text != "" {
-			if !s.said {
-				s.printf("%s ", s.paint.bold("["+harmless(string(e.Turn.Speaker))+"]"))
-			}
-			s.said = true
-			s.printf("%s", harmless(e.Chunk.Text))
-		}
 	case conversation.EventRetry:
-		void := ""
-		if s.said {
-			void = " … (void)\n"
-		}
-		s.printf("%s\n", s.paint.dim(fmt.Sprintf("%s[%s] failed, and is tried again: ×%d", void, harmless(string(e.Turn.Speaker)), e.Turn.Attempts)))
-		s.said = false
+		s.printf("%s\n", s.paint.dim(fmt.Sprintf("%s failed, and is tried again: ×%d", named(e.Turn), e.Turn.Attempts)))
 	case conversation.EventToolCall:
 		s.printf("%s\n", s.paint.dim("tool "+harmless(e.Chunk.ToolCall.Name)))
 	case conversation.EventTurnDone:
-		if s.said {
-			s.printf("\n")
-			return
-		}
 		s.turn(e.Turn)
 	case conversation.EventTurnFailed:
-		if s.said {
-			s.printf("\n")
-		}
-		s.printf("%s\n", s.paint.red("["+harmless(string(e.Turn.Speaker))+"] failed"))
+		s.printf("%s\n", s.paint.red(named(e.Turn)+" failed"))
 	case conversation.EventInterruptRequested:
-		if s.said {
-			s.printf("\n")
-		}
-		s.printf("%s\n", s.paint.bold("["+harmless(string(e.Turn.Speaker))+"] asks: "+harmless(e.Turn.Error.Ask.Title)))
+		s.printf("%s\n", s.paint.bold(named(e.Turn)+" asks: "+harmless(e.Turn.Error.Ask.Title)))
 	case conversation.EventTurnCancelled:
-		s.printf("%s\n", s.paint.dim("["+harmless(string(e.Turn.Speaker))+"] cancelled: it was not needed any more"))
+		s.printf("%s\n", s.paint.dim(named(e.Turn)+" cancelled: it was not needed any more"))
 	}
 }
 
 func (s *show) turn(t *agentbus.Turn) {
-	s.printf("%s %s\n", s.paint.bold("["+harmless(string(t.Speaker))+"]"), harmless(t.Reply.Text))
+	s.printf("%s %s\n", s.paint.bold(named(t)), harmless(t.Reply.Text))
 }
 
 func (s *show) printf(format string, args ...any) {

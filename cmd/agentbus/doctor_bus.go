@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -126,8 +125,7 @@ func (d *doctor) version(ctx context.Context) {
 			return
 		}
 	}
-	info, _ := debug.ReadBuildInfo()
-	own := newBuild(info, linkedVersion, linkedRevision)
+	own := thisBuild()
 	if at == "" {
 		d.find(checkVersion, "", levelNote, own.String()+"; no bus runs to compare it with", "agentbus serve starts one; --server names one elsewhere")
 		return

@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/http"
-	"runtime/debug"
 	"time"
 )
 
@@ -13,8 +12,7 @@ const maxSkew = 30 * time.Second
 // clock looks at what can be known of the clock without asking anybody.
 func (d *doctor) clock() {
 	now := time.Now()
-	info, _ := debug.ReadBuildInfo()
-	made, err := time.Parse(time.RFC3339, newBuild(info, linkedVersion, linkedRevision).Time)
+	made, err := time.Parse(time.RFC3339, thisBuild().Time)
 	switch synchronised, known := clockSynchronised(); {
 	case err == nil && now.Before(made):
 		d.find(checkClock, "", levelFault, "it is "+when(now)+" here, before this program was made, at "+when(made), "set the clock of this machine, and let NTP keep it")

@@ -47,7 +47,7 @@ func (v *inboxVerb) Run(ctx context.Context, a *app) error {
 			string(f.ID), string(f.Ask.Kind), pathOf(f), dash(f.Ask.Title), string(f.Run), dash(string(f.Payer)), when(f.Expires), decisionOf(f),
 		})
 	}
-	return a.answer(found, harmless(table(rows)))
+	return a.answer(found, a.listing(rows))
 }
 
 // read asks the bus that is named, or the store.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -53,8 +54,12 @@ func (v *keysCreateVerb) Run(ctx context.Context, a *app) error {
 	if grants != nil {
 		made["grants"] = grants
 	}
-	return a.answer(made,
-		"key "+key.Handle+" of "+v.ID+", shown once:\n"+shown+"\n")
+	if !a.JSON { // beside the answer, so that $(agentbus keys create NAME) is the secret alone
+		if _, err := io.WriteString(a.stderr, "key "+key.Handle+" of "+v.ID+", shown once:\n"); err != nil {
+			return err
+		}
+	}
+	return a.answer(made, shown+"\n")
 }
 
 // grants returns what the key may do, or nil when nothing bounds it.
@@ -98,7 +103,7 @@ func (*keysListVerb) Run(ctx context.Context, a *app) error {
 	if len(keys) == 0 {
 		return a.answer([]agentbus.APIKey{}, "there are no keys; next: agentbus keys create NAME\n")
 	}
-	return a.answer(keys, table(rows))
+	return a.answer(keys, a.listing(rows))
 }
 
 func yes(b bool) string {

@@ -45,7 +45,7 @@ func (v *ledgerBalanceVerb) Run(ctx context.Context, a *app) error {
 			digits(b.Calls), digits(b.Voids), digits(b.Replays), digits(b.Refusals),
 		})
 	}
-	return a.answer(balances, harmless(table(rows)))
+	return a.answer(balances, a.listing(rows))
 }
 
 func digits(n int64) string { return strconv.FormatInt(n, 10) }

@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -21,11 +22,22 @@ func main() {
 	os.Exit(interruptible(os.Args[1:]))
 }
 
-// interruptible runs the program until it ends or is asked to. A second signal
-// ends the process at once.
+// interruptible runs the program until it ends or is asked to. The second signal
+// ends the process at once, and says how to go on with what is left.
 func interruptible(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	defer context.AfterFunc(ctx, stop)()
-	return run(ctx, args, os.Stdin, os.Stdout, os.Stderr, os.LookupEnv)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.LookupEnv)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() { // it ends with the process
+		<-signals
+		cancel()
+		<-signals
+		if text := a.parting.Load(); text != nil {
+			fmt.Fprintln(os.Stderr, *text) //nolint:errcheck // nobody is left to tell
+		}
+		os.Exit(int(exitInterrupted))
+	}()
+	return a.main(ctx, args)
 }

@@ -124,7 +124,7 @@ func TestVersion(t *testing.T) {
 		{info, "", "", "agentbus 1.2.3, protocol 0 (" + platform + ", revision 0123456789ab, modified)"},
 		{info, "1.2.4", "", "agentbus 1.2.4, protocol 0 (" + platform + ", revision 0123456789ab, modified)"},
 	} {
-		if got := newBuild(tt.info, tt.linked, tt.revision).String(); got != tt.want {
+		if got := newBuild(tt.info, build{Version: tt.linked, Revision: tt.revision}).String(); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
@@ -166,6 +166,22 @@ func TestReport(t *testing.T) {
 				t.Errorf("stderr (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Every code has the exit code that docs/errors.md tells.
+func TestExitsOfTheErrorPage(t *testing.T) {
+	t.Parallel()
+	page := read(t, "../../docs/errors.md")
+	for code, exit := range exits {
+		_, section, _ := strings.Cut(page, "\n### "+string(code)+"\n")
+		line, _, _ := strings.Cut(section, "\n")
+		if !strings.HasSuffix(line, fmt.Sprintf(" · exit %d", exit)) {
+			t.Errorf("%s ends with %d, and the page says %q", code, exit, line)
+		}
+	}
+	if pages := strings.Count(page, "\n### "); pages != len(exits) {
+		t.Errorf("%d codes on the page, %d with an exit code", pages, len(exits))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 
 	"github.com/alecthomas/kong"
 
@@ -59,13 +60,26 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	env            func(string) (string, bool)
-	storeOnly      bool // the verb serves nobody, and needs no secrets
+	storeOnly      bool           // the verb serves nobody, and needs no secrets
+	loaded         *config.Config // by a verb that drives a conversation
+	// terminal tells how large the terminal is that a writer is; nil: the system is
+	// asked.
+	terminal func(io.Writer) (width, height int, ok bool)
+	// parting is what is said when the user leaves at once.
+	parting *atomic.Pointer[string]
 }
 
 // run runs the program with args, without its name, and returns its exit code.
 // It touches nothing of the process but what it is given, files and the network.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) (string, bool)) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env}
+	return newApp(stdin, stdout, stderr, env).main(ctx, args)
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer, env func(string) (string, bool)) *app {
+	return &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, parting: new(atomic.Pointer[string])}
+}
+
+func (a *app) main(ctx context.Context, args []string) int {
 	if err := a.run(ctx, args); err != nil {
 		return int(a.report(ctx, err))
 	}
@@ -77,7 +91,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 	helped := false
 	parser, err := kong.New(&c,
 		kong.Name("agentbus"),
-		kong.Description("A bus for agents that call agents. Exit codes: 0 ok, 1 failed, 2 usage or bad configuration, 3 refused by policy, 4 budget, 5 agent failed, 6 waiting for a human, 130 interrupted."),
+		kong.Description("A bus for agents that call agents. To begin: agentbus demo; then agentbus init and agentbus serve. Exit codes: 0 ok, 1 failed, 2 usage or bad configuration, 3 refused by policy, 4 budget, 5 agent failed, 6 waiting for a human, 130 interrupted."),
 		kong.Writers(a.stdout, a.stderr),
 		kong.Exit(func(int) { helped = true }), // called once help has been printed
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),

@@ -43,7 +43,7 @@ func (v *runsVerb) Run(ctx context.Context, a *app) error {
 			strconv.Itoa(r.MaxDepth), "$" + r.Cost.USD(), strconv.Itoa(r.Replays), strconv.Itoa(r.Refusals), when(r.Began),
 		})
 	}
-	return a.answer(runs, harmless(table(rows)))
+	return a.answer(runs, a.listing(rows))
 }
 
 func stateOf(r *agentbus.RunSummary) string {

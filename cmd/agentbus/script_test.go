@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,8 +22,12 @@ var update = flag.Bool("update", false, "write what the verbs print into the scr
 //	# a comment
 //	write FILE        what follows behind | is the file
 //	env NAME=VALUE    a variable of the commands that follow
+//	terminal WIDTH    the commands that follow print to a terminal; 0: they do not
 //	$ agentbus …      a command; below it stands what it printed, what went to
 //	                  stderr behind 2|, and its exit code if it is not 0
+//
+// Ids are shown as RUN-1, RUN-2 and so on, in the order in which they were seen,
+// and can be typed so; times as TIME. Colours are shown as <1>, <31> and <0>.
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txt")
 	if err != nil || len(scripts) == 0 {
@@ -57,7 +64,7 @@ func TestScripts(t *testing.T) {
 func perform(t *testing.T, script string) string {
 	t.Helper()
 	var out strings.Builder
-	vars := map[string]string{}
+	shell := &shell{vars: map[string]string{}, ids: map[string]string{}}
 	file, held := "", "" // the file that is being written, and what it holds
 	printed := false     // the lines that follow were printed by a command
 	for line := range strings.Lines(script) {
@@ -65,12 +72,13 @@ func perform(t *testing.T, script string) string {
 		args, isCommand := strings.CutPrefix(text, "$ agentbus")
 		name, isWrite := strings.CutPrefix(text, "write ")
 		pair, isEnv := strings.CutPrefix(text, "env ")
+		size, isTerminal := strings.CutPrefix(text, "terminal ")
 		content, isContent := strings.CutPrefix(text, "|")
 		switch {
 		case printed && !isCommand && text != "":
 			continue
 		case isCommand:
-			out.WriteString(line + execute(t, strings.Fields(args), vars))
+			out.WriteString(line + shell.execute(t, strings.Fields(args)))
 			printed = true
 			continue
 		case isWrite:
@@ -78,7 +86,12 @@ func perform(t *testing.T, script string) string {
 			save(t, file, held)
 		case isEnv:
 			key, value, _ := strings.Cut(pair, "=")
-			vars[key] = value
+			shell.vars[key] = value
+		case isTerminal:
+			var err error
+			if shell.width, err = strconv.Atoi(size); err != nil {
+				t.Fatal(err)
+			}
 		case isContent:
 			held += strings.TrimPrefix(content, " ") + "\n"
 			save(t, file, held)
@@ -96,15 +109,26 @@ func save(t *testing.T, path, text string) {
 	}
 }
 
+// A shell is where the commands of a script run.
+type shell struct {
+	vars  map[string]string
+	ids   map[string]string // as they are shown, to what they are
+	width int               // of the terminal; 0: there is none
+}
+
 // execute returns what a command prints. Empty lines would end it in the
 // script, so they are shown as a dot; the directory is shown as HERE.
-func execute(t *testing.T, args []string, vars map[string]string) string {
+func (s *shell) execute(t *testing.T, args []string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), args, strings.NewReader(""), &stdout, &stderr, func(name string) (string, bool) {
-		v, ok := vars[name]
-		return v, ok
-	})
+	a := newApp(strings.NewReader(""), &stdout, &stderr, lookup(s.vars))
+	a.terminal = func(w io.Writer) (int, int, bool) { return s.width, 24, s.width > 0 && w == &stdout }
+	for i, arg := range args {
+		if id, ok := s.ids[arg]; ok {
+			args[i] = id
+		}
+	}
+	code := a.main(t.Context(), args)
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -123,5 +147,29 @@ func execute(t *testing.T, args []string, vars map[string]string) string {
 	if code != 0 {
 		fmt.Fprintf(&b, "exit %d\n", code)
 	}
-	return strings.ReplaceAll(b.String(), here, "HERE")
+	return s.steady(strings.ReplaceAll(b.String(), here, "HERE"))
+}
+
+var (
+	idRE    = regexp.MustCompile(`\b(run_[0-9a-f]{8}-[0-9a-f-]{27}|int_[0-9a-f]{32})\b`)
+	timeRE  = regexp.MustCompile(`\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+	hexRE   = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+	colours = regexp.MustCompile("\x1b\\[([0-9]+)m")
+)
+
+// steady takes out of what was printed what is another time another.
+func (s *shell) steady(text string) string {
+	text = colours.ReplaceAllString(text, "<$1>")
+	text = idRE.ReplaceAllStringFunc(text, func(id string) string {
+		for shown, is := range s.ids {
+			if is == id {
+				return shown
+			}
+		}
+		kind, _, _ := strings.Cut(id, "_")
+		shown := fmt.Sprintf("%s-%d", strings.ToUpper(kind), len(s.ids)+1)
+		s.ids[shown] = id
+		return shown
+	})
+	return hexRE.ReplaceAllString(timeRE.ReplaceAllString(text, "TIME"), "HASH")
 }

@@ -85,6 +85,8 @@ func (v *serveVerb) Run(ctx context.Context, a *app) error {
 // serve serves both listeners until ctx ends. The one of operators ends last:
 // they see how the bus drains.
 func (a *app) serve(ctx context.Context, s *server.Server, c *config.Config) error {
+	left := "agentbus: left before it had drained; what was being executed is settled or freed by the next start"
+	a.parting.Store(&left)
 	public, err := s.Listen(ctx)
 	if err != nil {
 		return taken(c.Listen, err, "set listen in the configuration (AGENTBUS_LISTEN)")
@@ -131,8 +133,7 @@ func (a *app) again(c *config.Config, flags []config.Flag) func() (*config.Confi
 
 // open builds a bus. Nothing listens yet.
 func (a *app) open(ctx context.Context, c server.Config) (*server.Server, error) {
-	info, _ := debug.ReadBuildInfo()
-	c.Version = newBuild(info, linkedVersion, linkedRevision).Version
+	c.Version = thisBuild().Version
 	c.Supervisor, c.Env = supervisor(), a.env
 	return server.New(ctx, c)
 }

@@ -10,6 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+
+	"golang.org/x/term"
 )
 
 func plural(n int, what string) string {
@@ -25,6 +27,41 @@ func names[V any](m map[string]V) string {
 		return "none"
 	}
 	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
+}
+
+// listing lines up rows of cells, the first of them the head, for stdout. On a
+// terminal that is too narrow for the table each row is a paragraph, so that
+// what is copied from it is whole.
+func (a *app) listing(rows [][]string) string {
+	text := harmless(table(rows))
+	width, _, ok := a.size(a.stdout)
+	if !ok {
+		return text
+	}
+	for line := range strings.Lines(text) {
+		if widthOf(strings.TrimRight(line, " \n")) > width {
+			return harmless(paragraphs(rows))
+		}
+	}
+	return text
+}
+
+// paragraphs are rows of which each cell stands on a line of its own, behind its
+// head, but for the first, which begins the paragraph.
+func paragraphs(rows [][]string) string {
+	var b strings.Builder
+	head := rows[0]
+	for _, row := range rows[1:] {
+		if row[0] != "" { // one without belongs to the row above it
+			b.WriteString(row[0] + "\n")
+		}
+		for i := 1; i < len(row); i++ {
+			if row[i] != "" && row[i] != "-" {
+				b.WriteString("  " + strings.ToLower(head[i]) + " " + row[i] + "\n")
+			}
+		}
+	}
+	return b.String()
 }
 
 // table lines up rows of cells, the first of them the head.
@@ -62,15 +99,23 @@ func (a *app) colours(w io.Writer) paint {
 	if v, set := a.env("NO_COLOR"); set && v != "" {
 		return false
 	}
-	return paint(terminal(w))
+	_, _, ok := a.size(w)
+	return paint(ok)
 }
 
-// terminal reports whether w is one.
-func terminal(w io.Writer) bool {
+// size returns how large the terminal w is; ok is false for what is none, and for
+// one that can do nothing but print.
+func (a *app) size(w io.Writer) (width, height int, ok bool) {
+	if v, _ := a.env("TERM"); v == "dumb" {
+		return 0, 0, false
+	}
+	if a.terminal != nil {
+		return a.terminal(w)
+	}
 	f, ok := w.(*os.File)
 	if !ok {
-		return false
+		return 0, 0, false
 	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	width, height, err := term.GetSize(int(f.Fd()))
+	return width, height, err == nil && width > 0
 }

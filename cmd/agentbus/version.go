@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// linkedVersion and linkedRevision are set by the linker in releases, which
-// know nothing else of where they were built (deploy/release):
+// What the linker sets in releases, which know nothing else of where they come
+// from (deploy/release):
 //
-//	go build -buildvcs=false -ldflags "-X main.linkedVersion=1.2.3 -X main.linkedRevision=$(git rev-parse HEAD)" ./cmd/agentbus
-var linkedVersion, linkedRevision string
+//	go build -ldflags "-X main.linkedVersion=1.2.3" ./cmd/agentbus
+var linkedVersion, linkedRevision, linkedTime string
 
 // versionVerb tells which build this is.
 type versionVerb struct{}
@@ -28,15 +28,20 @@ type build struct {
 
 // Run prints the build.
 func (*versionVerb) Run(a *app) error {
-	info, _ := debug.ReadBuildInfo()
-	b := newBuild(info, linkedVersion, linkedRevision)
+	b := thisBuild()
 	return a.answer(b, b.String()+"\n")
 }
 
-// newBuild reads what the toolchain (info, which may be nil) and the linker
-// know.
-func newBuild(info *debug.BuildInfo, linked, revision string) build {
-	b := build{Version: linked, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Protocol: "0"}
+// thisBuild tells which build this program is.
+func thisBuild() build {
+	info, _ := debug.ReadBuildInfo()
+	return newBuild(info, build{Version: linkedVersion, Revision: linkedRevision, Time: linkedTime})
+}
+
+// newBuild completes what the linker knows with what the toolchain does (info,
+// which may be nil).
+func newBuild(info *debug.BuildInfo, b build) build {
+	b.Go, b.Platform, b.Protocol = runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH, "0"
 	if info != nil {
 		if b.Version == "" && info.Main.Version != "(devel)" {
 			b.Version = strings.TrimPrefix(info.Main.Version, "v")

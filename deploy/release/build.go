@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A target is what a binary is for.
@@ -59,7 +60,7 @@ func (r *release) build(ctx context.Context, t target, root string, env []string
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // it is a copy
 	path := filepath.Join(dir, t.program())
-	link := "-s -w -buildid= -X main.linkedVersion=" + r.version + " -X main.linkedRevision=" + r.revision
+	link := "-s -w -buildid= -X main.linkedVersion=" + r.version + " -X main.linkedRevision=" + r.revision + " -X main.linkedTime=" + r.made.Format(time.RFC3339)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", link, "-o", path, "./cmd/agentbus")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0", "GOOS="+t.os, "GOARCH="+t.arch, "GOAMD64=v1", "GOARM64=v8.0",

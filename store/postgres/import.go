@@ -156,6 +156,7 @@ func (k *copying) verify(want agentbus.LedgerVerdict) error {
 		"SELECT setval(pg_get_serial_sequence('executions', 'number'), greatest((SELECT max(number) FROM executions), 1))",
 		"SELECT setval(pg_get_serial_sequence('interrupts', 'number'), greatest((SELECT max(number) FROM interrupts), 1))",
 		"SELECT setval(pg_get_serial_sequence('hop_tokens', 'id'), greatest((SELECT max(id) FROM hop_tokens), 1))",
+		"SELECT setval(pg_get_serial_sequence('actions', 'id'), greatest((SELECT max(id) FROM actions), 1))",
 	} {
 		if _, _, err := k.c.first(set); err != nil {
 			return err

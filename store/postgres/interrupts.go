@@ -198,8 +198,11 @@ func (s *Store) Interrupt(ctx context.Context, id agentbus.InterruptID) (agentbu
 
 // Interrupts returns interrupts in the order in which they were raised.
 func (s *Store) Interrupts(ctx context.Context, q agentbus.InterruptQuery) ([]agentbus.Interrupt, error) {
-	where := " AND decision = ''"
-	if q.All {
+	where, behind, order := " AND decision = ''", "> coalesce((SELECT number FROM interrupts WHERE id = $1), 0)", "number"
+	switch {
+	case q.Decided:
+		where, behind, order = " AND decision <> ''", "< coalesce((SELECT number FROM interrupts WHERE id = $1), 9223372036854775807)", "number DESC"
+	case q.All:
 		where = ""
 	}
 	if q.Run != "" {
@@ -208,7 +211,7 @@ func (s *Store) Interrupts(ctx context.Context, q agentbus.InterruptQuery) ([]ag
 		where += " AND $3 = ''"
 	}
 	return list(ctx, s, "list interrupts", readInterrupt, "SELECT "+interruptColumns+` FROM interrupts
-		WHERE number > coalesce((SELECT number FROM interrupts WHERE id = $1), 0) AND ($2 = '' OR payer = $2)`+where+" ORDER BY number LIMIT $4",
+		WHERE number `+behind+" AND ($2 = '' OR payer = $2)"+where+" ORDER BY "+order+" LIMIT $4",
 		string(q.After), string(q.Payer), string(q.Run), q.Limit)
 }
 

@@ -41,6 +41,8 @@ var exported = []struct{ table, query string }{
 	{"a2a_sessions", "SELECT key, state, at FROM a2a_sessions"},
 	{"used_proofs", "SELECT digest, expires FROM used_proofs"},
 	{"hop_tokens", "SELECT id, run, request, sent, token, at FROM hop_tokens ORDER BY id"},
+	{"actions", "SELECT id, at, who, kind, object, run, detail, code, request FROM actions ORDER BY id"},
+	{"drained_agents", "SELECT agent, drained_by, at FROM drained_agents"},
 }
 
 // Export gives row everything that the store holds, in one state of it, for a

@@ -25,6 +25,8 @@ type Store interface {
 	Books
 	Upkeep
 	EventLog
+	Actions
+	Figures
 	RemoteTasks
 	Proofs
 	Tasks
@@ -96,6 +98,23 @@ type Upkeep interface {
 	Broken() <-chan struct{}
 }
 
+// Actions are what operators did (U5, U14).
+type Actions interface {
+	RecordAction(ctx context.Context, a agentbus.Action) error
+	Actions(ctx context.Context, q agentbus.ActionQuery) ([]agentbus.Action, error)
+	Drain(ctx context.Context, d agentbus.Drained, drained bool) error
+	DrainedAgents(ctx context.Context) ([]agentbus.Drained, error)
+}
+
+// Figures are what the screens are made of (U12, U13).
+type Figures interface {
+	NewestCalls(ctx context.Context, since time.Time, limit int) ([]agentbus.CallRecord, error)
+	Spending(ctx context.Context, q agentbus.SpendingQuery) ([]agentbus.Spending, error)
+	Spent(ctx context.Context, payer agentbus.Payer, since time.Time, most int) (charged agentbus.Micros, entries int64, err error)
+	Holds(ctx context.Context, calls []int64) (map[int64]agentbus.Micros, error)
+	Replicas(ctx context.Context) ([]string, error)
+}
+
 // RemoteTasks are the tasks of A2A agents (A12).
 type RemoteTasks interface {
 	RemoteTask(ctx context.Context, agent, id string) (t agentbus.RemoteTask, found bool, err error)
@@ -130,7 +149,7 @@ type Reads interface {
 // store again. Run closes what it opened.
 func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 	t.Helper()
-	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, interrupts, remoteTasks, proofs, tasks, eventLog, random} {
+	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, interrupts, remoteTasks, proofs, tasks, eventLog, figures, random} {
 		for _, name := range slices.Sorted(maps.Keys(promises)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
