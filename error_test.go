@@ -56,7 +56,7 @@ func TestErrorPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	sections := strings.Split(string(raw), "\n### ")[1:]
-	told := map[agentbus.Code]bool{}
+	told := make(map[agentbus.Code]bool)
 	for _, section := range sections {
 		name, rest, _ := strings.Cut(section, "\n")
 		code := agentbus.Code(name)

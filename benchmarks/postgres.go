@@ -201,7 +201,7 @@ func tail(ctx context.Context, writer, reader *server.Server) (late []float64, e
 	go func() { ended <- follow(ctx, reader, id, seen) }()
 	defer func() {
 		stop()
-		<-ended
+		<-ended //nolint:errcheck // it was told to stop
 	}()
 	for range tailed {
 		if _, err := writer.Store().AppendEvents(ctx, e.Lease, bus.Event{Type: "bench", At: time.Now(), Run: id}); err != nil {

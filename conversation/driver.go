@@ -160,7 +160,7 @@ func (d *driver) fresh(ctx context.Context) bool {
 	if d.execution.Halt != nil {
 		return false
 	}
-	for range d.options.Journal.Turns(context.WithoutCancel(ctx), d.execution.ID) {
+	for range d.options.Journal.Turns(context.WithoutCancel(ctx), d.execution.ID) { //nolint:errcheck // who reads the turns meets it again
 		return false
 	}
 	return true

@@ -39,13 +39,14 @@ func (d *driver) ends(h *agentbus.Halt) (events []agentbus.Event) {
 		events = append(append(events, d.completes(now, "failed")...), d.cancelled(now, "the run halted: "+string(h.Kind), nil))
 	}
 	bus, took := ending{h}, max(0, time.Since(d.execution.Began).Milliseconds())
-	switch {
-	case h.Kind == agentbus.HaltDeadline:
+	switch h.Kind {
+	case agentbus.HaltDeadline:
 		events = append(events, d.event(agentbus.EventCapBreached, "", d.overtime()))
-	case h.Kind == agentbus.HaltBudget:
+	case agentbus.HaltBudget:
 		events = append(events, d.event(agentbus.EventCapBreached, "", agentbus.CapBreached{
 			Kind: "budget-cost", Limit: max(0, dollars(h.Limit)), Observed: max(0, dollars(h.Spent)),
 		}))
+	default: // no cap
 	}
 	var kind string
 	var data any

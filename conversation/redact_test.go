@@ -28,7 +28,7 @@ func leaks(secret string, size func() int, fails bool) agentbus.Backend {
 					return
 				}
 				text = text[n:]
-				time.Sleep(100 * time.Millisecond)
+				<-time.After(100 * time.Millisecond)
 			}
 			in, _ := json.Marshal(map[string]any{"key": secret, "n": 1, secret: []string{secret}})
 			if !yield(agentbus.Chunk{ToolCall: &agentbus.ToolCall{ID: "1", Name: "send", Arguments: string(in)}}, nil) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -99,7 +100,7 @@ type vendorName struct {
 
 func (v vendorName) MatchString(s string) bool {
 	scope, _, _ := strings.Cut(s, ".")
-	return v.Regexp.MatchString(s) && (!v.refuses || !strings.Contains(" openwop core community vendor private local ", " "+scope+" "))
+	return v.Regexp.MatchString(s) && (!v.refuses || !slices.Contains(strings.Fields("openwop core community vendor private local"), scope))
 }
 
 // wireFault returns what is wrong with the events of an execution, or nil: E1,

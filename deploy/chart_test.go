@@ -63,7 +63,7 @@ func laid(v, o tree) tree {
 
 func readTree(t *testing.T, path string) (v tree) {
 	t.Helper()
-	b, err := os.ReadFile(path) //nolint:gosec // a file of the chart
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

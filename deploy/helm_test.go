@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -108,7 +109,7 @@ func fits(t *testing.T, objects map[string]tree, workload tree) {
 			t.Errorf("%v is mounted, and no volume; there are %v", mount, volumes)
 		}
 	}
-	if _, ok := objects["ServiceAccount/"+at(pod, "serviceAccountName").(string)]; !ok {
+	if _, ok := objects["ServiceAccount/"+fmt.Sprint(at(pod, "serviceAccountName"))]; !ok {
 		t.Error("its service account is not made")
 	}
 }

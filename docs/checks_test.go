@@ -110,18 +110,18 @@ func compile(t *testing.T, b block) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	real := filepath.Join(t.TempDir(), "shown.go")
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "docs", "shown", "shown.go"): real}})
+	shown := filepath.Join(t.TempDir(), "shown.go")
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "docs", "shown", "shown.go"): shown}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	list := filepath.Join(t.TempDir(), "overlay.json")
-	for path, data := range map[string][]byte{real: []byte(src), list: overlay} {
+	for path, data := range map[string][]byte{shown: []byte(src), list: overlay} {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", list, "./docs/shown") //nolint:gosec // our own
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", list, "./docs/shown")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s\n%s", err, out, src)
@@ -158,7 +158,7 @@ func checkUsage(t *testing.T, b block) {
 		if len(words) > 2 && slices.Contains([]string{"ledger", "keys", "config", "agents", "trace"}, verb[0]) && regexp.MustCompile(`^[a-z]+$`).MatchString(words[2]) {
 			verb = words[1:3]
 		}
-		help, err := exec.CommandContext(t.Context(), filepath.Join(dir, "agentbus"), append(slices.Clone(verb), "--help")...).CombinedOutput() //nolint:gosec // our own
+		help, err := exec.CommandContext(t.Context(), filepath.Join(dir, "agentbus"), append(slices.Clone(verb), "--help")...).CombinedOutput()
 		if err != nil {
 			t.Errorf("%v: %v: %s", verb, err, help)
 		}

@@ -24,7 +24,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "agentbus"), "./cmd/agentbus") //nolint:noctx // for all tests
+	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "agentbus"), "./cmd/agentbus")
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
@@ -99,7 +99,7 @@ func output(t *testing.T, dir, name string, args ...string) string {
 // save writes a file that a page shows.
 func (s *session) save(t *testing.T, b block) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, b.file), []byte(s.ports.Replace(b.text)), 0o700); err != nil { //nolint:gosec // scripts are executable
+	if err := os.WriteFile(filepath.Join(s.dir, b.file), []byte(s.ports.Replace(b.text)), 0o700); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -139,7 +139,7 @@ func cutServe(script string) (before, serve string, found bool) {
 }
 
 func (s *session) command(ctx context.Context, script string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", "if [ -e .session ]; then . ./.session; fi\n"+script) //nolint:gosec // what our documents say
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", "if [ -e .session ]; then . ./.session; fi\n"+script)
 	cmd.Dir, cmd.Env = s.dir, s.env
 	return cmd
 }
@@ -156,14 +156,11 @@ func (s *session) serve(t *testing.T, command string) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	for {
-		if ready(t, "http://"+s.bus+"/readyz") {
-			break
-		}
+	for !ready(t, "http://"+s.bus+"/readyz") {
 		select {
 		case err := <-ended:
 			t.Fatalf("%s: %v: %s", command, err, complaint.String())
-		case <-time.After(20 * time.Millisecond): //nolint:revive // asked again until it answers
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 	t.Cleanup(func() {

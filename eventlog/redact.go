@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agentbus/agentbus"
 )
@@ -47,8 +48,8 @@ type Redactor struct {
 	fixed   int      // so many of heads are whole secrets
 }
 
-// NewRedactor returns a redactor of secrets. Those shorter than six bytes are left
-// out.
+// NewRedactor returns a redactor of secrets. Those shorter than six bytes, and
+// those that are no text, are left out.
 func NewRedactor(secrets ...Secret) *Redactor {
 	r := &Redactor{}
 	for _, s := range secrets {
@@ -56,7 +57,7 @@ func NewRedactor(secrets ...Secret) *Redactor {
 		if token, ok := value.Token(); ok {
 			value = token
 		}
-		if len(value.Reveal()) >= minSecret { //nolint:forbidigo // to find it, and take it out (E28)
+		if text := value.Reveal(); len(text) >= minSecret && utf8.ValidString(text) { //nolint:forbidigo // to find it, and take it out (E28)
 			r.secrets = append(r.secrets, Secret{s.ID, value})
 		}
 	}

@@ -72,6 +72,15 @@ func TestSplitter(t *testing.T) {
 	}
 }
 
+// E28: a secret that is no text stands in no text, and breaks nothing.
+func TestSecretThatIsNoText(t *testing.T) {
+	t.Parallel()
+	r := eventlog.NewRedactor(eventlog.Secret{ID: "seal", Value: agentbus.NewCredential(strings.Repeat("\xab", 32))})
+	if got := r.Text("go on"); got != "go on" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // E28: a token that is longer than what is held back is taken out too.
 func TestSplitterLongToken(t *testing.T) {
 	t.Parallel()

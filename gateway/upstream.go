@@ -60,12 +60,12 @@ func (t *Target) Upstreams() []UpstreamState {
 
 // Doubt takes note that another process leaves a URL of t out: here one more
 // failure is enough for that (G13). It is safe for concurrent use.
-func (t *Target) Doubt(url string) {
+func (t *Target) Doubt(address string) {
 	p := t.upstreams()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, u := range p.list {
-		if u.name == url && u.until.IsZero() {
+		if u.name == address && u.until.IsZero() {
 			u.failures.Store(max(u.failures.Load(), int64(p.eject.Failures)-1))
 		}
 	}

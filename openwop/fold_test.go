@@ -39,16 +39,7 @@ func TestReducerProperties(t *testing.T) {
 		}
 		for _, f := range []*openwop.Fold{fold, again} {
 			got := string(f.State().Channels["c"])
-			text := "["
-			var textSb42 strings.Builder
-			for i, v := range want {
-				if i > 0 {
-					textSb42.WriteString(",")
-				}
-				textSb42.WriteString(v)
-			}
-			text += textSb42.String()
-			if text += "]"; len(want) > 0 && got != text {
+			if text := "[" + strings.Join(want, ",") + "]"; len(want) > 0 && got != text {
 				t.Fatalf("got %s, want %s", got, text)
 			}
 		}

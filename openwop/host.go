@@ -80,8 +80,8 @@ type Start struct {
 
 // A Divergence is where a replay is not what its source was (E53).
 type Divergence struct {
-	At   agentbus.Position
-	Kind string // output, missing, extra, type-mismatch
+	At   agentbus.Position `json:"at"`
+	Kind string            `json:"kind"` // output, missing, extra, type-mismatch
 }
 
 // Config configures a [Host].

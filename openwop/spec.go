@@ -49,7 +49,8 @@ func Drives(e *agentbus.Execution) bool {
 }
 
 func readSpec(e *agentbus.Execution) (s spec, ok bool) {
-	return s, json.Unmarshal(e.Spec, &s) == nil && s.Workflow != ""
+	err := json.Unmarshal(e.Spec, &s)
+	return s, err == nil && s.Workflow != ""
 }
 
 // configurable are the options of a run that the host knows (E7).

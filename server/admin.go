@@ -76,7 +76,7 @@ func (s *Server) buildAdmin() (err error) {
 
 // capOf returns what an execution may cost: as it was begun, else as its
 // conversation says; 0: any amount.
-func (s *Server) capOf(e agentbus.Execution) agentbus.Micros { //nolint:gocritic // as admin.Config.Cap is called
+func (s *Server) capOf(e agentbus.Execution) agentbus.Micros {
 	var sp spec
 	if json.Unmarshal(e.Spec, &sp) == nil && sp.Budget != nil {
 		return *sp.Budget

@@ -115,8 +115,8 @@ func (s *Server) apart() string {
 		return ""
 	}
 	own, others, all := s.now().fingerprint, 0, 0
-	for config, n := range s.common.Others() {
-		if all += n; config != own {
+	for fingerprint, n := range s.common.Others() {
+		if all += n; fingerprint != own {
 			others += n
 		}
 	}

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"encoding/hex"
+
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/eventlog"
 )
@@ -25,7 +27,9 @@ func (s *wiring) configuredSecrets() (all []eventlog.Secret) {
 	for _, k := range s.cfg.Keys {
 		add("keys."+k.Principal.ID, k.Secret)
 	}
-	add("sealing", s.cfg.Sealing.Key)
+	if key := s.cfg.Sealing.Key; !key.IsZero() {
+		add("sealing", agentbus.NewCredential(hex.EncodeToString([]byte(key.Reveal())))) //nolint:forbidigo // as it is written in its file, to find it (E28)
+	}
 	add("admin.token", s.cfg.Admin.Token)
 	return all
 }

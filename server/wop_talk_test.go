@@ -38,7 +38,7 @@ func (b *wireBus) do(as, method, path, body string, head ...string) (int, map[st
 	if err != nil {
 		b.Fatal(err)
 	}
-	r.Header.Set("Authorization", b.Key(as).Reveal()) //nolint:forbidigo // a caller sends its key
+	r.Header.Set("Authorization", b.Key(as).Reveal())
 	r.Header.Set("Accept", "application/json")
 	for i := 0; i+1 < len(head); i += 2 {
 		r.Header.Set(head[i], head[i+1])
@@ -114,18 +114,22 @@ func payloadsOf(events []map[string]any, kind string) (all []map[string]any) {
 	return all
 }
 
-const talks = `
+const (
+	talk = `
 conversations:
   talk: {participants: [{agent: a}, {agent: b}], max_turns: 4}
-  gated: {participants: [{agent: a}, {agent: b, approval: true}], max_turns: 2}
-  led: {participants: [{agent: mod, decides: true}, {agent: b}], plan: moderator}
 `
+	gated = `  gated: {participants: [{agent: a}, {agent: b, approval: true}], max_turns: 2}
+`
+	led = `  led: {participants: [{agent: mod, decides: true}, {agent: b}], plan: moderator}
+`
+)
 
 // E5, E6, E8, E14, E55, E56: a configured conversation is a workflow: it is begun
 // once for a key, read, listed and followed by who began it, and by nobody else.
 func TestWireConversation(t *testing.T) {
 	t.Parallel()
-	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, talks[:strings.Index(talks, "  led")])
+	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, talk+gated)
 	if status, w := b.do("alice", http.MethodGet, "/v1/workflows/talk", ""); status != http.StatusOK || len(w["nodes"].([]any)) != 2 {
 		t.Error(status, w)
 	}
@@ -175,7 +179,7 @@ func TestWireConversation(t *testing.T) {
 // nobody; a branch keeps the turns that had ended and asks for the others.
 func TestWireForksConversations(t *testing.T) {
 	t.Parallel()
-	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, talks[:strings.Index(talks, "  gated")])
+	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, talk)
 	run := b.began(`{"workflowId":"talk","inputs":{"seed":"hello"}}`)
 	source := b.stands(run, "completed")
 	events, asked := b.events(run), len(b.Requests("a"))
@@ -227,7 +231,7 @@ func TestWireForksConversations(t *testing.T) {
 // of who decides, once; the run goes on by itself.
 func TestWireDecidesForConversations(t *testing.T) {
 	t.Parallel()
-	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, talks[:strings.Index(talks, "  led")])
+	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, talk+gated)
 	run := b.began(`{"workflowId":"gated","inputs":{"seed":"hello"}}`)
 	snap := b.stands(run, "waiting-approval")
 	if snap["currentNodeId"] != "b" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,7 +85,7 @@ func (t *target) call(ctx context.Context, text string, lineage agentbus.Lineage
 	case ctx.Err() != nil && err != nil && time.Since(began) < patienceOfBench: // the user has had enough
 	case err != nil:
 		if t.Failed == nil {
-			t.Failed = map[agentbus.Code]int{}
+			t.Failed = make(map[agentbus.Code]int)
 		}
 		t.Failed[agentbus.CodeOf(err)]++
 	default:
@@ -113,7 +114,7 @@ func (b *benched) text() string {
 		for _, n := range t.Failed {
 			failed += n
 		}
-		row := []string{names[t.Name], fmt.Sprint(t.Calls), fmt.Sprint(failed), fmt.Sprintf("%.0f", t.PerSec.Median())}
+		row := []string{names[t.Name], strconv.Itoa(t.Calls), strconv.Itoa(failed), fmt.Sprintf("%.0f", t.PerSec.Median())}
 		for _, ms := range []float64{t.P50, t.P90, t.P99, t.Max} {
 			row = append(row, seconds(ms/1e3))
 		}

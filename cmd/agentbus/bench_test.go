@@ -74,8 +74,15 @@ func TestBenchOfABusThatServes(t *testing.T) {
 func TestBenchIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"--server", "http://192.0.2.1:8080", "a"}, {"--direct", "http://192.0.2.1/v1#m"}, {"--direct", "http://127.0.0.1"}, {"a"},
-		{"--server", "http://127.0.0.1:1"}, {"--calls", "0"}, {"--calls", "2000000"}, {"--clients", "5000"}, {"--duration", "48h"},
+		{"--server", "http://192.0.2.1:8080", "a"},
+		{"--direct", "http://192.0.2.1/v1#m"},
+		{"--direct", "http://127.0.0.1"},
+		{"a"},
+		{"--server", "http://127.0.0.1:1"},
+		{"--calls", "0"},
+		{"--calls", "2000000"},
+		{"--clients", "5000"},
+		{"--duration", "48h"},
 	} {
 		if code, _, stderr := operate(t, nil, append([]string{"bench"}, args...)...); code != int(exitUsage) || !strings.Contains(stderr, "next:") {
 			t.Errorf("%s: exit %d: %s", args, code, stderr)

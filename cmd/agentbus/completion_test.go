@@ -13,7 +13,7 @@ import (
 )
 
 // completable is a configuration with something to complete, in which one run was made.
-func completable(t *testing.T) (path string, run string) {
+func completable(t *testing.T) (path, run string) {
 	t.Helper()
 	path = configure(t, `agents: {echo: {kind: builtin, builtin: echo}, eliza: {kind: builtin, builtin: eliza}}
 conversations: {debate: {participants: [{agent: echo}, {agent: eliza}], max_turns: 1}}

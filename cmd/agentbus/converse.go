@@ -172,7 +172,7 @@ func (a *app) driving(ctx context.Context) (*server.Server, reasons, error) {
 // converse drives a conversation, shows it, and ends with the error that its
 // halt is.
 func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st server.Start) error {
-	show, stop := a.shower(s, st)
+	show, stop := a.shower(ctx, s, st)
 	leave := "agentbus: left; go on later with: agentbus resume " + string(st.Run)
 	a.parting.Store(&leave)
 	defer a.parting.Store(nil)
@@ -261,7 +261,7 @@ type shower interface {
 
 // shower returns who tells a conversation: a live tree on a terminal, a line an
 // event elsewhere, nobody under --json. stop must be called when it is over.
-func (a *app) shower(s *server.Server, st server.Start) (sh shower, stop func()) {
+func (a *app) shower(ctx context.Context, s *server.Server, st server.Start) (sh shower, stop func()) {
 	width, _, ok := a.size(a.stdout)
 	switch {
 	case a.JSON:
@@ -270,7 +270,7 @@ func (a *app) shower(s *server.Server, st server.Start) (sh shower, stop func())
 		return &show{app: a, paint: a.colours(a.stdout)}, func() {}
 	}
 	l := &live{
-		paint: a.colours(a.stdout), now: time.Now, limit: a.capOf(s, st),
+		paint: a.colours(a.stdout), now: time.Now, limit: a.capOf(ctx, s, st),
 		screen: screen{out: a.stdout, size: func() (int, int) {
 			if w, h, ok := a.size(a.stdout); ok {
 				return w, h
@@ -293,13 +293,13 @@ func (a *app) shower(s *server.Server, st server.Start) (sh shower, stop func())
 const narrowest = 20
 
 // capOf is what a run may cost; nil: there is no cap of its own.
-func (a *app) capOf(s *server.Server, st server.Start) *agentbus.Micros {
+func (a *app) capOf(ctx context.Context, s *server.Server, st server.Start) *agentbus.Micros {
 	if st.Budget != nil {
 		return st.Budget
 	}
 	name := st.Conversation
 	if st.Resume {
-		if e, found, err := s.Store().Execution(context.Background(), agentbus.ExecutionID(st.Run)); err == nil && found {
+		if e, found, err := s.Store().Execution(ctx, agentbus.ExecutionID(st.Run)); err == nil && found {
 			name = e.Conversation
 		}
 	}

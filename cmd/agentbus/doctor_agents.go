@@ -92,7 +92,7 @@ func (d *doctor) openaiAgent(ctx context.Context, name string, a config.Agent, b
 	if keyed {
 		r.Header.Set("Authorization", a.Authorization.Reveal()) //nolint:forbidigo // a request is written (P19)
 	}
-	resp, body, err := d.send(r)
+	resp, body, err := d.send(r) //nolint:bodyclose // send has read and closed it
 	if err != nil {
 		d.find(checkAgents, name, levelFault, "no answer from "+base+": "+err.Error(), "start the agent, or mend agents."+name+".url")
 		return

@@ -21,7 +21,7 @@ func (d *doctor) ports(ctx context.Context) {
 	scheme := "http"
 	if t := d.trusting(); t != nil {
 		scheme = "https"
-		d.client.Transport.(*http.Transport).TLSClientConfig = t //nolint:forcetypeassert // Run has made it
+		d.client.Transport.(*http.Transport).TLSClientConfig = t //nolint:forcetypeassert,errcheck // Run has made it
 	}
 	if d.port(ctx, "listen", d.c.Listen, "set listen in the configuration (AGENTBUS_LISTEN)") {
 		at := scheme + "://" + nearby(d.c.Listen)
@@ -70,7 +70,7 @@ type runningBus struct {
 }
 
 func (d *doctor) versionAt(ctx context.Context, base string) (v runningBus, err error) {
-	_, body, err := d.get(ctx, base+"/version")
+	_, body, err := d.get(ctx, base+"/version") //nolint:bodyclose // send has read and closed it
 	if err != nil {
 		return v, err
 	}
@@ -83,7 +83,7 @@ func (d *doctor) versionAt(ctx context.Context, base string) (v runningBus, err 
 // isAdmin reports whether an admin listener answers: it refuses who shows no key,
 // in words of its own.
 func (d *doctor) isAdmin(ctx context.Context, base string) bool {
-	resp, body, err := d.get(ctx, base+"/admin/v1/status")
+	resp, body, err := d.get(ctx, base+"/admin/v1/status") //nolint:bodyclose // send has read and closed it
 	var p httpx.Problem
 	return err == nil && resp.StatusCode == http.StatusUnauthorized && json.Unmarshal(body, &p) == nil && p.Code != ""
 }
@@ -147,7 +147,7 @@ func (d *doctor) version(ctx context.Context) {
 
 // ready asks a bus whether it is, and what of its configuration is not in force.
 func (d *doctor) ready(ctx context.Context, at string) {
-	resp, body, err := d.get(ctx, at+"/readyz")
+	resp, body, err := d.get(ctx, at+"/readyz") //nolint:bodyclose // send has read and closed it
 	var said struct {
 		Degraded []string `json:"degraded"`
 		Detail   string   `json:"detail"`

@@ -166,12 +166,13 @@ func TestDoctorFindsFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "agentbus.yaml")
-			text := tt.yaml + "\n"
+			var head strings.Builder
 			for key, value := range map[string]string{"listen": "127.0.0.1:0", "admin": "{listen: '127.0.0.1:0'}", "store": "{url: 'sqlite:" + filepath.Join(filepath.Dir(path), "bus.db") + "'}"} {
 				if !strings.HasPrefix(tt.yaml, key) && tt.yaml != "{}" {
-					text += key + ": " + value + "\n"
+					head.WriteString(key + ": " + value + "\n")
 				}
 			}
+			text := tt.yaml + "\n" + head.String()
 			if tt.yaml == "{}" {
 				text = "listen: 127.0.0.1:0\nadmin: {listen: '127.0.0.1:0'}\nstore: {url: 'sqlite:" + filepath.Join(filepath.Dir(path), "bus.db") + "'}\n"
 			}
@@ -192,7 +193,7 @@ func TestDoctorOfAnotherVersion(t *testing.T) {
 	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
 		if r.URL.Path == "/version" {
-			fmt.Fprintf(w, `{"name":"agentbus","version":"0.0.1","protocol":%q}`, protocol)
+			fmt.Fprintf(w, `{"name":"agentbus","version":"0.0.1","protocol":%q}`, protocol) //nolint:errcheck // the doctor sees it
 			return
 		}
 		w.WriteHeader(ready)
@@ -271,7 +272,7 @@ func certify(t *testing.T, dir string, until time.Duration) {
 		t.Fatal(err)
 	}
 	for file, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: cert}, "tls.key": {Type: "PRIVATE KEY", Bytes: raw}} {
-		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o644); err != nil { //nolint:gosec // that everybody may read it is what is looked at
+		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -282,6 +283,9 @@ func certify(t *testing.T, dir string, until time.Duration) {
 func TestDoctorAsks(t *testing.T) {
 	t.Parallel()
 	path := configure(t, "agents: {echo: {kind: builtin, builtin: echo, price: {call: 0.001}}, mute: {kind: exec, command: ['false']}, gone: {kind: openai, url: 'http://127.0.0.1:1/v1'}}\n")
+	if err := os.Remove(filepath.Join(filepath.Dir(path), "bus.db")); err != nil {
+		t.Fatal(err)
+	}
 	if code, d := diagnosed(t, nil, "--config", path, "--ask"); !d.has(checkAgents, levelNote, "nobody was asked") {
 		t.Errorf("exit %d: %+v", code, d.Findings)
 	}

@@ -40,7 +40,7 @@ func faulty(t *testing.T) (path string) {
 // executed at most once more, each key is charged once, budgets that pay for
 // each call once are enough, and nothing is called beyond the depth limit (G20 to
 // G24, G27, G28, I1, I2, I3, I5, I7).
-func TestKilledAtEveryPoint(t *testing.T) {
+func TestKilledAtEveryPoint(t *testing.T) { //nolint:tparallel // what follows the group waits for all of it
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("it kills some eighty processes, which are built without the race detector")
@@ -54,7 +54,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 
 // The same, where the store is a PostgreSQL, killed the first time each point is
 // passed, and the first four in a commit; AGENTBUS_SOAK: each time.
-func TestKilledAtEveryPointOnPostgres(t *testing.T) {
+func TestKilledAtEveryPointOnPostgres(t *testing.T) { //nolint:tparallel // likewise
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("it makes a database for each kill")

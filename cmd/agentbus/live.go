@@ -105,13 +105,14 @@ func (l *live) take(e *conversation.Event) string {
 	case conversation.EventStarted:
 		return l.paint.dim("run "+string(e.Run)) + "\n"
 	case conversation.EventResumed:
-		said := l.paint.dim("run "+string(e.Run)+" goes on after "+plural(len(e.Turns), "turn")) + "\n"
+		var said strings.Builder
+		said.WriteString(l.paint.dim("run "+string(e.Run)+" goes on after "+plural(len(e.Turns), "turn")) + "\n")
 		for i := range e.Turns {
 			if e.Turns[i].State == agentbus.TurnDone {
-				said += l.done(&e.Turns[i])
+				said.WriteString(l.done(&e.Turns[i]))
 			}
 		}
-		return said
+		return said.String()
 	case conversation.EventTurnStarted:
 		l.talks = append(l.talks, &speech{turn: e.Turn.ID, speaker: e.Turn.Speaker, began: l.now()})
 	case conversation.EventDelta:

@@ -35,9 +35,9 @@ func interruptible(args []string) int {
 		cancel()
 		<-signals
 		if text := a.parting.Load(); text != nil {
-			fmt.Fprintln(os.Stderr, *text) //nolint:errcheck // nobody is left to tell
+			fmt.Fprintln(os.Stderr, *text)
 		}
-		os.Exit(int(exitInterrupted))
+		os.Exit(int(exitInterrupted)) //nolint:revive // whoever asks twice waits for nobody
 	}()
 	return a.main(ctx, args)
 }

@@ -185,7 +185,10 @@ func (w *wire) send(ctx context.Context, method, path string, in, out any) error
 	if resp.StatusCode/100 == 2 {
 		return json.Unmarshal(answer, out)
 	}
-	var refused struct{ Error, Message string }
+	var refused struct {
+		Error   string `json:"error"`
+		Message string `json:"message"`
+	}
 	if json.Unmarshal(answer, &refused) != nil || refused.Error == "" {
 		return &failure{exit: exitFailed, what: fmt.Sprintf("%s answered %d", w.url, resp.StatusCode), next: "is this the public listener of a bus?"}
 	}

@@ -29,7 +29,7 @@ conversations:
   talk: {participants: [{agent: a, decides: true}, {agent: b}], max_turns: 2}
   calm: {participants: [{agent: a}, {agent: b}], max_turns: 2}
 `})
-	token := strings.TrimPrefix(bus.Key(agentbustest.User).Reveal(), "Bearer ") //nolint:forbidigo // it goes into the environment
+	token := strings.TrimPrefix(bus.Key(agentbustest.User).Reveal(), "Bearer ")
 	at := func(args ...string) (int, string, string) {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), append(args, "--server", bus.URL), strings.NewReader(""), &out, &errs, func(name string) (string, bool) { return token, name == "AGENTBUS_TOKEN" })

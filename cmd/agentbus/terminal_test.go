@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,12 +35,12 @@ func newPane(t *testing.T, width, height int) *pane {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.command("kill-server").Run() }) // it may have ended with its shell
-	p.do("-f", "/dev/null", "new-session", "-d", "-x", fmt.Sprint(width), "-y", fmt.Sprint(height), "env", asProgram+"=1", "PATH="+p.dir+":"+os.Getenv("PATH"), "PS1=> ", "NO_COLOR=", "sh")
+	p.do("-f", "/dev/null", "new-session", "-d", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height), "env", asProgram+"=1", "PATH="+p.dir+":"+os.Getenv("PATH"), "PS1=> ", "NO_COLOR=", "sh")
 	return p
 }
 
 func (p *pane) command(args ...string) *exec.Cmd {
-	c := exec.Command(p.tmux, append([]string{"-L", "agentbus"}, args...)...) //nolint:noctx // it is also used when the test is over
+	c := exec.Command(p.tmux, append([]string{"-L", "agentbus"}, args...)...)
 	c.Env = append(os.Environ(), "TMUX_TMPDIR="+p.dir, "LC_ALL=C.UTF-8", "TERM=xterm-256color")
 	return c
 }
@@ -63,7 +64,7 @@ func (p *pane) keys(keys ...string) {
 func (p *pane) shows(texts ...string) string {
 	p.t.Helper()
 	screen := ""
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-time.After(20 * time.Millisecond) {
 		screen = p.do("capture-pane", "-p", "-e")
 		missing := false
 		for _, text := range texts {
@@ -188,8 +189,8 @@ func TestTwoInterruptsLeave(t *testing.T) {
 // drains waits until a bus takes no calls any more.
 func drains(t *testing.T, url string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		resp, err := http.Get(url + "/readyz") //nolint:noctx // it answers, or nobody is there
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
+		resp, err := http.Get(url + "/readyz")
 		if err != nil {
 			return
 		}

@@ -72,7 +72,7 @@ func TestServeGoesOnWithAKilledRun(t *testing.T) {
 		t.Fatalf("killed, it is %+v", e)
 	}
 	serving(t, path, nil)
-	if e := halts(t, s, run); e.State != agentbus.RunDone || e.Turns != 6 || e.Lease.Epoch != 2 {
+	if e := halts(t, s, run); e.State != agentbus.RunDone || e.Turns != 6 || e.Lease.Epoch != 3 { // began, claimed, driven
 		t.Errorf("%+v", e)
 	}
 	turns := turnsOf(t, s, run)
@@ -114,7 +114,7 @@ func TestServeLeavesAlone(t *testing.T) {
 		t.Errorf("interrupted: %+v", e)
 	}
 	for _, run := range []agentbus.RunID{stopped, changed} {
-		if e := executionOf(t, s, run); e.State != agentbus.RunRunning || e.Lease.Epoch != 1 {
+		if e := executionOf(t, s, run); e.State != agentbus.RunRunning || e.Turns != 1 { // nobody has spoken since
 			t.Errorf("%+v", e)
 		}
 	}
@@ -228,7 +228,7 @@ func TestBusesShareTheRuns(t *testing.T) {
 		start(t, t.TempDir(), nil, "serve", "--config", path)
 	}
 	for _, run := range runs {
-		if e := halts(t, s, run); e.State != agentbus.RunDone || e.Turns != 6 || e.Lease.Epoch != 2 {
+		if e := halts(t, s, run); e.State != agentbus.RunDone || e.Turns != 6 || e.Lease.Epoch != 3 { // began, claimed, driven
 			t.Errorf("%+v", e)
 		}
 		onceEach(t, turnsOf(t, s, run), map[agentbus.Speaker]*agent{"a": a, "b": b})

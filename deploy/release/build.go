@@ -28,9 +28,12 @@ func (t target) program() string {
 
 // targets are all that a release is made for.
 var targets = []target{
-	{"linux", "amd64"}, {"linux", "arm64"},
-	{"darwin", "amd64"}, {"darwin", "arm64"},
-	{"windows", "amd64"}, {"windows", "arm64"},
+	{"linux", "amd64"},
+	{"linux", "arm64"},
+	{"darwin", "amd64"},
+	{"darwin", "arm64"},
+	{"windows", "amd64"},
+	{"windows", "arm64"},
 }
 
 // chosen returns the targets that a list names; an empty one names all.
@@ -40,8 +43,8 @@ func chosen(list string) ([]target, error) {
 	}
 	var some []target
 	for name := range strings.SplitSeq(list, ",") {
-		os, arch, _ := strings.Cut(name, "/")
-		t := target{os, arch}
+		system, arch, _ := strings.Cut(name, "/")
+		t := target{system, arch}
 		if !slices.Contains(targets, t) {
 			return nil, fmt.Errorf("%s is no target; they are %v", name, targets)
 		}
@@ -61,7 +64,7 @@ func (r *release) build(ctx context.Context, t target, root string, env []string
 	defer os.RemoveAll(dir) //nolint:errcheck // it is a copy
 	path := filepath.Join(dir, t.program())
 	link := "-s -w -buildid= -X main.linkedVersion=" + r.version + " -X main.linkedRevision=" + r.revision + " -X main.linkedTime=" + r.made.Format(time.RFC3339)
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", link, "-o", path, "./cmd/agentbus")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", link, "-o", path, "./cmd/agentbus") //nolint:gosec // what is given is ours
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0", "GOOS="+t.os, "GOARCH="+t.arch, "GOAMD64=v1", "GOARM64=v8.0",
 		"GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off", "GOTOOLCHAIN=local"), env...)
@@ -97,13 +100,13 @@ func (r *release) compare(ctx context.Context, t target) error {
 	case !bytes.Equal(first, again):
 		return fmt.Errorf("%v made twice is not the same: is everything committed?", t)
 	}
-	fmt.Fprintf(os.Stdout, "%v made twice, in two places, is the same to the byte\n", t)
+	fmt.Fprintf(os.Stdout, "%v made twice, in two places, is the same to the byte\n", t) //nolint:errcheck // nobody is left to tell
 	return nil
 }
 
 // output returns what a command prints, without the line break.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // go and git, with what we give them
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	if e, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -16,7 +16,7 @@ var formulaText string
 func (r *release) writeFormula(files map[target]archived) error {
 	for _, t := range targets {
 		if _, ok := files[t]; !ok && t.os != "windows" {
-			fmt.Fprintf(os.Stdout, "no formula: %v was not made\n", t)
+			fmt.Fprintf(os.Stdout, "no formula: %v was not made\n", t) //nolint:errcheck // nobody is left to tell
 			return nil
 		}
 	}

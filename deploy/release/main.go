@@ -121,7 +121,7 @@ func (r *release) make(ctx context.Context) (map[target]archived, error) {
 			return nil, err
 		}
 		files[t] = a
-		fmt.Fprintf(os.Stdout, "%s  %s\n", a.sum, a.name)
+		fmt.Fprintf(os.Stdout, "%s  %s\n", a.sum, a.name) //nolint:errcheck // nobody is left to tell
 	}
 	return files, r.write("SHA256SUMS", sums.bytes(), nil)
 }

@@ -27,7 +27,7 @@ func self(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(path) //nolint:gosec // this program
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,6 +41,6 @@ func run(root, out string) error {
 			return err
 		}
 	}
-	fmt.Fprintf(os.Stdout, "%d files in %s; begin with %s\n", len(files), out, path.Join(filepath.ToSlash(out), "index.html"))
+	fmt.Fprintf(os.Stdout, "%d files in %s; begin with %s\n", len(files), out, path.Join(filepath.ToSlash(out), "index.html")) //nolint:errcheck // nobody is left to tell
 	return nil
 }

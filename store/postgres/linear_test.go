@@ -247,9 +247,9 @@ func callOp(ctx context.Context, s *postgres.Store, a ask, q agentbus.Reservatio
 	case opReserve:
 		return s.Reserve(ctx, q)
 	case opSettle:
-		return got, s.Settle(ctx, agentbus.Settlement{ID: id, Attempt: int(a.attempt), Cost: 10, Ended: time.Now(), Reply: agentbus.StoredReply{Status: 200, Body: []byte(a.reply)}}) //nolint:gosec // it is small
+		return got, s.Settle(ctx, agentbus.Settlement{ID: id, Attempt: int(a.attempt), Cost: 10, Ended: time.Now(), Reply: agentbus.StoredReply{Status: 200, Body: []byte(a.reply)}})
 	case opVoid:
-		return got, s.Void(ctx, agentbus.Voiding{ID: id, Attempt: int(a.attempt), Ended: time.Now()}) //nolint:gosec // it is small
+		return got, s.Void(ctx, agentbus.Voiding{ID: id, Attempt: int(a.attempt), Ended: time.Now()})
 	}
 	got, _, err = s.Lookup(ctx, q.Key, q.Call.Digest)
 	return got, err
@@ -263,7 +263,7 @@ func toldOf(got agentbus.Reserved, a ask, err error) (o told) {
 	case a.op == opSettle, a.op == opVoid:
 		return told{}
 	}
-	o.attempt = uint64(got.Call.Attempts) //nolint:gosec // it counts
+	o.attempt = uint64(got.Call.Attempts)
 	switch got.Outcome {
 	case agentbus.OutcomeExecute:
 		o.is = "execute"

@@ -217,8 +217,8 @@ func runsAreFilteredByWhoTookPart(p *place) { // U10
 		r := reservation(run, 1)
 		r.Call.Began = began.Add(time.Duration(i) * time.Second)
 		if run == "run_b" {
-			r.Call.TurnKey.Payer, r.Call.TurnKey.Agent, r.Call.Speaker = "user:bob", "writer", agentbus.Speaker(difficult)
-			r.Key = r.Call.TurnKey.Hash()
+			r.Call.Payer, r.Call.Agent, r.Call.Speaker = "user:bob", "writer", agentbus.Speaker(difficult)
+			r.Key = r.Call.Hash()
 		}
 		reserve(t, p, r)
 	}
