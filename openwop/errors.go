@@ -79,6 +79,6 @@ func answer(w http.ResponseWriter, status int, v any) error {
 		h.Set("Cache-Control", "no-store")
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
+	_, _ = w.Write(body) //nolint:gosec,nolintlint // it is JSON, and says so; a caller that has left cannot be told
 	return nil
 }
