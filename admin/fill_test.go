@@ -74,7 +74,7 @@ func (b *bus) fill() {
 		TurnKey: agentbus.TurnKey{Payer: "alice", Agent: "critic", Run: "run_a", ID: "run_a.t9.critic"}, State: agentbus.CallRefused, RequestID: "req_9", Caller: "sandbox",
 		Status: 429, Code: agentbus.CodeDepthExceeded, Message: "too deep", Began: began, Ended: began,
 	}))
-	b.calls.live = []agentbus.CallRecord{live}
+	b.calls.goes(live)
 	b.must(b.store.CreateKey(ctx, agentbus.APIKey{
 		Handle: "ab_aaaaaa", Hash: agentbus.Digest{1}, Principal: agentbus.Principal{ID: "alice", Role: agentbus.PrincipalUser}, Created: began,
 	}))

@@ -54,6 +54,13 @@ type calls struct {
 	live []agentbus.CallRecord
 }
 
+// goes makes call the only one that is live.
+func (c *calls) goes(call agentbus.CallRecord) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.live = []agentbus.CallRecord{call}
+}
+
 func (c *calls) Live() []agentbus.CallRecord {
 	c.mu.Lock()
 	defer c.mu.Unlock()
