@@ -102,3 +102,21 @@ func TestDeadHolds(t *testing.T) {
 		t.Errorf("the budget (-want +got):\n%s", d)
 	}
 }
+
+// A store in memory serves like any other, and ends with its bus.
+func TestMemoryStore(t *testing.T) {
+	t.Parallel()
+	const yaml = "agents: {echo: {kind: builtin, builtin: echo}}\n"
+	for range 2 {
+		s := buildOn(t, "memory:", yaml, userKey("secret-1"))
+		if status, body := askAs(t, s, "secret-1", "echo", "run_a"); status != http.StatusOK {
+			t.Errorf("%d %s", status, body)
+		}
+		if all, err := s.Store().RunSummaries(t.Context(), agentbus.RunFilter{}, 9, ""); len(all) != 1 || err != nil {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -171,12 +171,11 @@ func (l *loader) storeURL() {
 	switch {
 	case scheme == "postgres" || scheme == "postgresql":
 		l.databaseURL(s.URL)
+	case s.URL == "memory:":
+		s.SQLite = ":memory:"
+		l.warn("store.url", "what is kept ends with the process, and other commands do not see it", "write sqlite:PATH, such as sqlite:agentbus.db, to keep it")
 	case scheme != "sqlite":
-		problem := "this is not the URL of a store"
-		if scheme == "memory" {
-			problem = "this version has no memory store"
-		}
-		l.fault("store.url", problem, "write sqlite:PATH, such as sqlite:agentbus.db, or postgres://USER@HOST/DATABASE")
+		l.fault("store.url", "this is not the URL of a store", "write sqlite:PATH, such as sqlite:agentbus.db, postgres://USER@HOST/DATABASE, or memory:")
 	case rest == "" || rest == ":memory:" || strings.ContainsAny(rest, "?#"):
 		l.fault("store.url", "this is not the path of a file", "write sqlite:PATH, such as sqlite:agentbus.db, with neither ? nor #")
 	default:

@@ -35,10 +35,10 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"password in the URL", "store: {url: 'postgres://u:canary@h/d'}", []string{"store.url: the URL holds a password, which would be shown; remove it, and name the variable that holds it: store.password_env"}},
 		{"password as a parameter", "store: {url: 'postgres://u@h/d?password=canary'}", []string{"store.url: the URL holds a password, which would be shown; remove it, and name the variable that holds it: store.password_env"}},
 		{"postgres without host", "store: {url: 'postgres:///d'}", []string{"store.url: this is not the URL of a database; write postgres://USER@HOST/DATABASE?sslmode=verify-full"}},
-		{"memory", "store: {url: 'memory:'}", []string{"store.url: this version has no memory store; write sqlite:PATH, such as sqlite:agentbus.db, or postgres://USER@HOST/DATABASE"}},
+		{"path in memory", "store: {url: 'memory:x'}", []string{"store.url: this is not the URL of a store; write sqlite:PATH, such as sqlite:agentbus.db, postgres://USER@HOST/DATABASE, or memory:"}},
 		{"store without path", "store: {url: 'sqlite:'}", []string{"store.url: this is not the path of a file; write sqlite:PATH, such as sqlite:agentbus.db, with neither ? nor #"}},
 		{"store in memory", "store: {url: 'sqlite::memory:'}", []string{"store.url: this is not the path of a file; write sqlite:PATH, such as sqlite:agentbus.db, with neither ? nor #"}},
-		{"store by path", "store: {url: agentbus.db}", []string{"store.url: this is not the URL of a store; write sqlite:PATH, such as sqlite:agentbus.db, or postgres://USER@HOST/DATABASE"}},
+		{"store by path", "store: {url: agentbus.db}", []string{"store.url: this is not the URL of a store; write sqlite:PATH, such as sqlite:agentbus.db, postgres://USER@HOST/DATABASE, or memory:"}},
 
 		{"name", "agents: {'a b': {kind: builtin, builtin: echo}}", []string{"agents.a b: this is not a name; use 1 to 64 letters, digits, _ and -, and begin with a letter or digit"}},
 		{"A8 no version", "agents: {a: {kind: a2a, url: 'http://127.0.0.1/', default_version: one}}", []string{`agents.a.default_version: this is not a version of A2A; write it like "1.0"`}},

@@ -136,11 +136,11 @@ type Admin struct {
 
 // Store says where things are kept.
 type Store struct {
-	URL          string `yaml:"url" restart:"true" default:"sqlite:agentbus.db" pattern:"^(sqlite:[^?#]+|postgres(ql)?://.+)$" env:"AGENTBUS_STORE_URL" doc:"sqlite:PATH, relative to the working directory; or postgres://USER@HOST/DATABASE?sslmode=verify-full, for a bus of several processes on several machines."`
+	URL          string `yaml:"url" restart:"true" default:"sqlite:agentbus.db" pattern:"^(sqlite:[^?#]+|postgres(ql)?://.+|memory:)$" env:"AGENTBUS_STORE_URL" doc:"sqlite:PATH, relative to the working directory; or postgres://USER@HOST/DATABASE?sslmode=verify-full, for a bus of several processes on several machines; or memory:, which ends with the process."`
 	PasswordEnv  string `yaml:"password_env" restart:"true" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Environment variable that holds the password of the PostgreSQL user. A password in the URL is refused."`
 	PasswordFile string `yaml:"password_file" restart:"true" doc:"File that holds it, on one line."`
 
-	// SQLite is the path in URL; "" for PostgreSQL.
+	// SQLite is the path in URL, ":memory:" of none; "" for PostgreSQL.
 	SQLite string `yaml:"-"`
 	// Password is what PasswordEnv or PasswordFile holds; none when neither is set.
 	Password agentbus.Credential `yaml:"-"`

@@ -277,12 +277,12 @@ func TestEnvironmentOverridesTheFile(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	got := faults(t, "", source(map[string]string{
-		"AGENTBUS_LISTEN": "nowhere", "AGENTBUS_STORE_URL": "memory:", "AGENTBUS_STRICT_HTTP": "yes", "AGENTBUS_DRAIN_TIMEOUT": "30",
+		"AGENTBUS_LISTEN": "nowhere", "AGENTBUS_STORE_URL": "bus.db", "AGENTBUS_STRICT_HTTP": "yes", "AGENTBUS_DRAIN_TIMEOUT": "30",
 	}))
 	want := []string{
 		`env AGENTBUS_DRAIN_TIMEOUT: drain_timeout: "30" is not a duration; write a number and a unit, such as 500ms, 30s, 10m, 24h or 30d`,
 		`env AGENTBUS_LISTEN: listen: this is not an address; write host:port, such as 127.0.0.1:8080`,
-		`env AGENTBUS_STORE_URL: store.url: this version has no memory store; write sqlite:PATH, such as sqlite:agentbus.db, or postgres://USER@HOST/DATABASE`,
+		`env AGENTBUS_STORE_URL: store.url: this is not the URL of a store; write sqlite:PATH, such as sqlite:agentbus.db, postgres://USER@HOST/DATABASE, or memory:`,
 		`env AGENTBUS_STRICT_HTTP: strict_http: "yes" is neither true nor false; write true or false`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -55,7 +55,7 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 	agent := func(s string) string { return "agents: {a: {" + s + "}}" }
 	good := []string{
 		"", "{}", "listen: 127.0.0.1:1", "listen: '[::1]:1'", "public_url: https://b.example.com", "public_url: ''",
-		"store: {url: 'sqlite:x'}", "store:", "limits:", "keys:", "agents:", "conversations:", "limits: {}",
+		"store: {url: 'sqlite:x'}", "store: {url: 'memory:'}", "store:", "limits:", "keys:", "agents:", "conversations:", "limits: {}",
 		"limits: {max_depth: 1, max_body: 1024, max_header: 64KiB, call_timeout: 1h30m, in_flight: 1}",
 		"limits: {max_depth: '${N}', max_body: '${N}', call_timeout: '${W}'}", "strict_http: false", "strict_http: '${B}'",
 		"forwarding: {mode: refuse}", "forwarding: {mode: '${MODE}'}", "retention: {replies: 30d, events: 1d12h}",
@@ -96,7 +96,7 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		"auth: {introspection: {url: 'https://h/i', client_id: c, client_secret_env: SET, prefixes: ['']}}", "auth: {mtls: {subject: serial}}",
 		"tls: {}", "tls: {cert_file: x}", "keys: [{id: a, secret_env: SET, rate: {per_second: -1}}]", "keys: [{id: a, secret_env: SET, rate: {per_second: x}}]", "keys: [{id: a, secret_env: SET, rate: {burst: 0.5}}]",
 		"[]", "x", "4", "lsten: x", "listen: 4", "listen: ", "listen: []", "listen: true", "public_url: x", "public_url: 'http://u:p@h/'",
-		"store: {url: 'postgres:h/d'}", "store: {url: 'memory:'}", "store: {url: x}", "store: {path: x}", "store: x",
+		"store: {url: 'postgres:h/d'}", "store: {url: 'memory:x'}", "store: {url: x}", "store: {path: x}", "store: x",
 		"admin: 4", "admin: {listen: x}", "admin: {listen: 8081}", "admin: {port: 1}", "admin: {token: x}", "admin: {pprof: on}", "admin: {token_env: sk-x}",
 		"limits: 4", "limits: {max_depth: 0}", "limits: {max_depth: 1.5}", "limits: {max_depth: '4'}", "limits: {max_depth: true}", "limits: {max_depth: }",
 		"limits: {max_body: 4MB}", "limits: {max_body: 0}", "limits: {max_body: -1}", "limits: {max_header: 1}", "limits: {call_timeout: 10}", "limits: {call_timeout: 10 m}", "limits: {call_timeout: ''}",
