@@ -192,10 +192,10 @@ func consults(whom string, bus agentbus.Backend) agentbus.Backend {
 }
 
 // newDemoServer builds the bus of the demo from a configuration as a user would
-// write it.
+// write it. It drives no runs: that of the demo is for the process that resumes it.
 func newDemoServer(ctx context.Context, dir string, agents map[string]string, keys []identity.StaticKey) (*server.Server, error) {
 	var y strings.Builder
-	fmt.Fprintf(&y, "store: {url: %q}\nadmin: {content: true}\nagents:\n", "sqlite:"+filepath.Join(dir, demoStore))
+	fmt.Fprintf(&y, "store: {url: %q}\nworkers: {max: 0}\nadmin: {content: true}\nagents:\n", "sqlite:"+filepath.Join(dir, demoStore))
 	for name, url := range agents {
 		fmt.Fprintf(&y, "  %s: {kind: openai, url: %q, price: {input: 0.15, output: 0.60, call: 0.001}}\n", name, url)
 	}
