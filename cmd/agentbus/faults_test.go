@@ -23,9 +23,13 @@ import (
 	"github.com/agentbus/agentbus/internal/pgtest"
 )
 
-// faulty builds the program so that it can be killed at a point.
+// faulty builds the program so that it can be killed at a point. A test of it runs
+// processes that are built without the race detector, many of them.
 func faulty(t *testing.T) (path string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("it kills dozens of processes, which are built without the race detector")
+	}
 	path = filepath.Join(t.TempDir(), "agentbus")
 	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "faults", "-o", path, ".")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -42,9 +46,6 @@ func faulty(t *testing.T) (path string) {
 // G24, G27, G28, I1, I2, I3, I5, I7).
 func TestKilledAtEveryPoint(t *testing.T) { //nolint:tparallel // what follows the group waits for all of it
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it kills some eighty processes, which are built without the race detector")
-	}
 	program := faulty(t)
 	killedAtEveryPoint(t, program, func(faults.Point) int { return math.MaxInt }, func(t *testing.T, text string) *killed {
 		t.Helper()
@@ -56,9 +57,6 @@ func TestKilledAtEveryPoint(t *testing.T) { //nolint:tparallel // what follows t
 // passed, and the first four in a commit; AGENTBUS_SOAK: each time.
 func TestKilledAtEveryPointOnPostgres(t *testing.T) { //nolint:tparallel // likewise
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it makes a database for each kill")
-	}
 	program := faulty(t)
 	most := func(p faults.Point) int {
 		switch {

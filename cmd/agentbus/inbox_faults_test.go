@@ -23,11 +23,7 @@ import (
 // the answer, the run ends as one that was not killed, and is charged once.
 func TestKilledWhileItWaits(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "agentbus")
-	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "faults", "-o", program, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	program := faulty(t)
 	for _, verb := range []string{"run", "approve", "resume"} {
 		for _, point := range []faults.Point{faults.CommitBegun, faults.CommitAmid, faults.CommitAfter} {
 			t.Run(verb+" "+string(point), func(t *testing.T) {
