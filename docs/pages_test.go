@@ -17,7 +17,7 @@ import (
 func TestPages(t *testing.T) {
 	t.Parallel()
 	if testing.Short() || runtime.GOOS == "windows" {
-		t.Skip("clients of the bus are started one after the other, from a Unix shell")
+		t.Skip("it starts a bus and its clients for every page, from a Unix shell")
 	}
 	for _, page := range documents(t) {
 		t.Run(page, func(t *testing.T) {

@@ -123,7 +123,8 @@ func (w *workers) take(until, ctx context.Context) (found int, err error) {
 	orphans, err := w.store.Orphans(until, claim, room, w.alive, func(id agentbus.ExecutionID) bool { return w.skips(agentbus.RunID(id)) })
 	for i := range orphans {
 		e := &orphans[i]
-		if !w.driven.begin(e.Run) {
+		if !w.driven.begin(e.Run) { // its driver here claims it anew
+			err = errors.Join(err, w.handBack(ctx, e))
 			continue
 		}
 		found++

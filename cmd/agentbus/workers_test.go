@@ -113,8 +113,8 @@ func TestServeLeavesAlone(t *testing.T) {
 	if e := executionOf(t, s, paused); e.State != agentbus.RunPaused || e.Lease.Epoch != 1 {
 		t.Errorf("interrupted: %+v", e)
 	}
-	for _, run := range []agentbus.RunID{stopped, changed} {
-		if e := executionOf(t, s, run); e.State != agentbus.RunRunning || e.Turns != 1 { // nobody has spoken since
+	for run, epoch := range map[agentbus.RunID]uint64{stopped: 1, changed: 3} { // changed was claimed, and handed back
+		if e := executionOf(t, s, run); e.State != agentbus.RunRunning || e.Turns != 1 || e.Lease.Epoch != epoch {
 			t.Errorf("%+v", e)
 		}
 	}
