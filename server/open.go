@@ -60,7 +60,7 @@ func (s *Server) open(ctx context.Context) (opened, error) {
 		return opened{}, err
 	}
 	s.owner += "." + rand.Text()[:8] // two containers of one machine may count their processes alike
-	s.alive = store.Alive
+	s.alive = func(owner string) bool { return owner != "" && (!namesProcess(owner) || store.Alive(owner)) }
 	if err := store.Join(ctx, s.owner); err != nil {
 		return opened{}, errors.Join(err, store.Close())
 	}

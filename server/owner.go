@@ -45,6 +45,9 @@ func startOf(pid int) string {
 	return ""
 }
 
+// namesProcess reports whether owner names a process, as [thisProcess] does.
+func namesProcess(owner string) bool { return strings.Count(owner, "/") == 2 }
+
 // processOf names the process that owner is, for people.
 func processOf(owner string) string {
 	parts := strings.Split(owner, "/")
@@ -58,12 +61,13 @@ func processOf(owner string) string {
 }
 
 // alive reports whether the process that owner names may still run. It says no
-// only when that is certain: this machine, and no such process any more.
+// only when that is certain: nobody, or this machine, and no such process any
+// more. A name that a driver in Go was given names no process: its lease decides.
 func alive(owner string) bool {
-	parts := strings.Split(owner, "/")
-	if len(parts) != 3 {
-		return false // of no process of ours
+	if !namesProcess(owner) {
+		return owner != ""
 	}
+	parts := strings.Split(owner, "/")
 	pid, err := strconv.Atoi(parts[1])
 	switch {
 	case err != nil || pid <= 0:

@@ -25,7 +25,10 @@ func TestAlive(t *testing.T) {
 			t.Error("a process that had this id before is taken for alive")
 		}
 	}
-	for _, owner := range []string{"", "x", boot + "/0/1", boot + "/-1/1", boot + "/x/1", "another-boot/" + pid + "/" + start} {
+	if !alive("driver-OF7Q") {
+		t.Error("a driver in Go, which names no process, is taken for dead")
+	}
+	for _, owner := range []string{"", boot + "/0/1", boot + "/-1/1", boot + "/x/1", "another-boot/" + pid + "/" + start} {
 		if alive(owner) {
 			t.Errorf("%q is taken for alive", owner)
 		}

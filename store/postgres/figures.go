@@ -11,6 +11,9 @@ import (
 // limit, up to the first that began before since.
 func (s *Store) NewestCalls(ctx context.Context, since time.Time, limit int) ([]agentbus.CallRecord, error) {
 	const what = "read the newest calls"
+	if err := s.settled(ctx, what); err != nil {
+		return nil, err
+	}
 	var calls []agentbus.CallRecord
 	err := s.each(ctx, what, func(r *row) bool {
 		c := readCall(r)
