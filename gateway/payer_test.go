@@ -161,10 +161,10 @@ func TestNoCredentialAnywhere(t *testing.T) {
 	broken.Transport, broken.Authorization = panicking{}, good.Authorization
 	b := newBus(t, nil, good, telling, later, garbage, moved, broken)
 	var said []string
-	for _, name := range []string{"good", "telling", "later", "garbage", "moved", "broken", "nobody"} {
+	for _, name := range []string{"good", "telling", "later", "garbage", "moved", "broken", "nobody", strings.TrimPrefix(asAlice, "Authorization: Bearer ")} {
 		for _, headers := range [][]string{
 			lines(asAlice), lines(asRelay, forAlice), lines(asAlice, forAlice), lines(asAlice + "x"), lines(asRelay, forAlice+"x"), lines(asAlice, depth+"9"),
-			lines(asAlice, depth+"x"), lines(asAlice, "x_tangle_forwarded_authorization: "+canary), lines(asAlice, "Proxy-Authorization: "+canary, "Cookie: "+canary),
+			lines(asAlice, depth+"x"), lines(asAlice, depth+"Bearer "+aliceKey), lines(asAlice, "x_tangle_forwarded_authorization: "+canary), lines(asAlice, "Proxy-Authorization: "+canary, "Cookie: "+canary),
 		} {
 			got := b.send(http.MethodPost, chatRoute, ask(name), append(headers, run+"r")...)
 			if name == "later" {
