@@ -18,8 +18,12 @@ import (
 
 // inChain is a call of a driver of this process at a place in a chain.
 func (b *bus) inChain(c *agentbus.AgentChain, body string, l agentbus.Lineage) answer {
+	return b.inChainAt(c, chatRoute, body, l)
+}
+
+func (b *bus) inChainAt(c *agentbus.AgentChain, route, body string, l agentbus.Lineage) answer {
 	ctx := gateway.WithInProcess(b.t.Context(), gateway.InProcess{Caller: agentbus.Principal{ID: "driver"}, Payer: "alice", Chain: c})
-	return b.inProcess(ctx, body, l)
+	return b.inProcessAt(ctx, route, body, l)
 }
 
 // C8, C11, X7: this bus knows at which hop a turn is served. A call made inside

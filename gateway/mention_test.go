@@ -133,6 +133,8 @@ func (v verdicts) Verify(_ context.Context, raw []byte, to agentbus.EvidenceFor)
 
 type rebinds struct{}
 
+func (r rebinds) Mode() string { return "wrap" }
+
 func (r rebinds) Rebind(_ context.Context, e agentbus.Evidence, to agentbus.EvidenceFor, caller string) ([]byte, string, error) {
 	return []byte(`{"subject":"` + e.Subject + `","audience":"` + to.Audiences[0] + `","by":"` + caller + `"}`), "wrap", nil
 }
