@@ -61,6 +61,8 @@ func attests(t *testing.T) (url string, evidence func(aud, mid string) string) {
 type heardPeer struct {
 	*httptest.Server
 
+	fails int // how many messages it refuses before it answers one
+
 	mu     sync.Mutex
 	bodies []string
 	header []http.Header
@@ -79,6 +81,10 @@ func newHeardPeer(t *testing.T) *heardPeer {
 		p.bodies, p.header = append(p.bodies, string(body)), append(p.header, r.Header.Clone())
 		n := len(p.bodies)
 		p.mu.Unlock()
+		if n <= p.fails {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
 		at := gjson.GetBytes(body, "params.message.contextId").Str
 		if at == "" {
 			at = fmt.Sprintf("ctx-%d", n)
@@ -236,5 +242,37 @@ conversations:
 		if len(slices.Compact(parents)) != 1 || parents[0] == "" {
 			t.Errorf("isolated %v: sessions %v", isolated, parents)
 		}
+	}
+}
+
+// X13, A21, C13: a turn that is tried again is the same message at the same hop,
+// and is charged once.
+func TestX13ARetryIsTheSameMessage(t *testing.T) {
+	t.Parallel()
+	peer := newHeardPeer(t)
+	peer.fails = 1
+	s := open(t, fmt.Sprintf(`
+agents:
+  peer: {kind: a2a, url: %q, price: {call: 0.02}}
+  echo: {kind: builtin, builtin: echo}
+conversations:
+  desk: {participants: [{agent: peer}, {agent: echo}], max_turns: 1}
+`, peer.URL))
+	if r := converse(t, s, server.Start{Conversation: "desk", Seed: "x", Run: "run", Authorization: agentbus.NewCredential("Bearer user-secret")}); r.Halt.Kind != agentbus.HaltMaxTurns {
+		t.Fatalf("halted with %+v", r.Halt)
+	}
+	bodies, headers := peer.heard()
+	if len(bodies) != 2 {
+		t.Fatalf("%d messages", len(bodies))
+	}
+	said := func(i int) []string {
+		m := gjson.Get(bodies[i], "params.message")
+		return []string{m.Get("messageId").Str, m.Get("metadata.mentionable.agent_chain.@ugly").Raw, headers[i].Get("X-Tangle-Turnid"), headers[i].Get("X-Tangle-Forwarded-Depth")}
+	}
+	if diff := cmp.Diff(said(0), said(1)); diff != "" || said(0)[1] != `{"hop":1,"is_final":false,"max_hops":4}` {
+		t.Errorf("%v; the second try (-first +second):\n%s", said(0), diff)
+	}
+	if diff := cmp.Diff(map[string]row{"peer": {"peer", 1, "user-123", 20_000}}, charges(t, s, "run")); diff != "" {
+		t.Errorf("charged (-want +got):\n%s", diff)
 	}
 }
