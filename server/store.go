@@ -20,6 +20,7 @@ type Store interface {
 	gateway.Ledger
 	gateway.Recorder
 	gateway.RemoteTasks
+	gateway.Streams
 	identity.Keys
 	Reader
 	KeyRing

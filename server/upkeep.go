@@ -57,6 +57,22 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 	}
 }
 
+// telling tells other processes the streams that they follow (G22), in a goroutine
+// of its own, until the function it returns is called: streams go on while the
+// bus drains.
+func (s *Server) telling(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.now().gateway.TellStreams(ctx)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
 // watchStops returns a channel that is closed when another bus stopped a run;
 // nil: nobody rings.
 func (s *Server) watchStops() (rung <-chan struct{}, release func()) {

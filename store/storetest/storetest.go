@@ -28,6 +28,7 @@ type Store interface {
 	Actions
 	Figures
 	RemoteTasks
+	LiveStreams
 	Proofs
 	Tasks
 	InstallKey() []byte
@@ -122,6 +123,16 @@ type RemoteTasks interface {
 	RemoteContext(ctx context.Context, agent string, payer agentbus.Payer, id string) (t agentbus.RemoteTask, found bool, err error)
 	SeeRemoteTask(ctx context.Context, t agentbus.RemoteTask) error
 	ForgetRemoteTasks(ctx context.Context, before time.Time, limit int) (n int, err error)
+}
+
+// LiveStreams are told between processes (G22).
+type LiveStreams interface {
+	FollowStream(ctx context.Context, call int64, attempt int, owner string) error
+	FollowedStreams(ctx context.Context, owner string) ([]agentbus.StreamPiece, error)
+	WatchFollowers() (rung <-chan struct{}, release func())
+	TellStream(ctx context.Context, key agentbus.Digest, p agentbus.StreamPiece) error
+	ToldStream(ctx context.Context, call int64, attempt, from int) ([]agentbus.StreamPiece, error)
+	ForgetStream(ctx context.Context, call int64, attempt int) error
 }
 
 // Keys keeps the API keys (G4).
