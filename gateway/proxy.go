@@ -114,6 +114,14 @@ func (g *Gateway) endStopped(x *exchange, cancel context.CancelCauseFunc) {
 	}
 }
 
+// model is what the agent is asked for; "": what the caller asks for.
+func (x *exchange) model() string {
+	if x.inProcess != nil && x.inProcess.Model != "" {
+		return x.inProcess.Model
+	}
+	return x.target.Model
+}
+
 func (x *exchange) bodyOut() []byte {
 	t, out := x.target, x.body
 	switch {
@@ -122,8 +130,8 @@ func (x *exchange) bodyOut() []byte {
 	case x.dialect == dialectOther:
 		return out
 	}
-	if t.Model != "" {
-		out = x.peek.withModel(out, t.Model)
+	if model := x.model(); model != "" {
+		out = x.peek.withModel(out, model)
 	}
 	driven := x.inProcess != nil && !x.inProcess.Outside // by a conversation, whose first hop is told what was said, and nothing else (R4)
 	if c := x.lineage.Chain; c != nil && t.Cue && (!driven || c.Hop > 1 || c.Final) {

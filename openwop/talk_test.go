@@ -19,9 +19,12 @@ type stage struct {
 	diverged *openwop.Divergence
 }
 
-func (s *stage) Workflow(string) *openwop.Workflow                    { return nil }
-func (s *stage) Start(context.Context, openwop.Start) error           { return nil }
-func (s *stage) Cancel(context.Context, agentbus.RunID, string) error { return nil }
+func (s *stage) Workflow(string) *openwop.Workflow                            { return nil }
+func (s *stage) Start(context.Context, openwop.Start) error                   { return nil }
+func (s *stage) Cancel(context.Context, agentbus.RunID, string, string) error { return nil }
+
+func (s *stage) Resume(context.Context, agentbus.RunID, agentbus.Credential) error { return nil }
+
 func (s *stage) Replay(context.Context, agentbus.ExecutionID) (*openwop.Divergence, error) {
 	return s.diverged, nil
 }

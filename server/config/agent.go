@@ -29,6 +29,7 @@ type Agent struct {
 	Affinity       AgentAffinity                  `yaml:"affinity" for:"openai|a2a|exec" enum:"conversation" doc:"conversation: the calls of one conversation of one payer go to the same of urls for as long as it answers (G13), or to the same working directory and worker of a program (B4). Empty: to any."`
 	Eject          Eject                          `yaml:"eject" for:"openai|a2a" doc:"When one of urls is left out (G13)."`
 	Model          string                         `yaml:"model" for:"openai" doc:"The agent's own name of its model. Empty: the caller's is passed on."`
+	Models         []string                       `yaml:"models" for:"openai" pattern:"^[!-~]{1,256}$" example:"[gpt-x-mini]" doc:"Models that a run may ask for in place of model, at the price of this agent (configurable.model, E7). Empty: none."`
 	APIKeyEnv      string                         `yaml:"api_key_env" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" for:"openai|a2a" doc:"Environment variable that holds the agent's API key."`
 	APIKeyFile     string                         `yaml:"api_key_file" for:"openai|a2a" doc:"File that holds the agent's API key, on one line."`
 	Headers        map[string]agentbus.Credential `yaml:"headers" keys:"^[!#$%&'*+.^_|~0-9A-Za-z-]{1,128}$" for:"openai|a2a" doc:"Headers added to every call of the agent. Protocol headers and Authorization cannot be set (K6)."`
