@@ -133,6 +133,9 @@ func (x *exchange) bodyOut() []byte {
 	if model := x.model(); model != "" {
 		out = x.peek.withModel(out, model)
 	}
+	if t.Tools != nil {
+		out = t.mayOffer(out)
+	}
 	driven := x.inProcess != nil && !x.inProcess.Outside // by a conversation, whose first hop is told what was said, and nothing else (R4)
 	if c := x.lineage.Chain; c != nil && t.Cue && (!driven || c.Hop > 1 || c.Final) {
 		out = withCue(out, x.dialect, c.Render())

@@ -48,7 +48,7 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 		Header: headers(a.Headers), Secrets: secrets(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
 		Affinity: a.Affinity == config.AffinityConversation, AffinityKey: s.store.InstallKey(), Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
 		Concurrency: a.Concurrency, Queue: a.Queue, QueueTimeout: a.QueueTimeout,
-		Kagent: a.Kagent, ACL: acl(a.ACL), RefuseUnknown: a.OnCrash == config.CrashRefuse,
+		Kagent: a.Kagent, Tools: a.Tools, ACL: acl(a.ACL), RefuseUnknown: a.OnCrash == config.CrashRefuse,
 	}
 	if a.Price != nil {
 		t.Price, t.Priced = agentbus.Price(*a.Price), true
