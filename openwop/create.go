@@ -43,7 +43,7 @@ func (h *Host) create(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 	}
 	var req createRequest
 	if len(raw) == 0 || json.Unmarshal(raw, &req) != nil {
-		return invalid("the body is not a JSON object with a workflowId")
+		return invalid("the body is no JSON object, or a member of it has a wrong type")
 	}
 	if err := h.check(&req); err != nil {
 		return err

@@ -94,7 +94,11 @@ func (h *Host) resolve(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 	if Drives(e) {
 		h.kick(e.ID)
 	}
-	return answer(w, http.StatusOK, map[string]any{"status": StatusRunning})
+	status := StatusRunning
+	if open.lacks() && res.Decision == agentbus.DecisionDenied {
+		status = StatusCancelling
+	}
+	return answer(w, http.StatusOK, map[string]any{"status": status})
 }
 
 // credited lets a run go on that waits for the credential of its payer, on the one
