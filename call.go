@@ -76,6 +76,10 @@ type Call struct {
 	// (C14); backends whose agents know of that tell them.
 	Inline    bool
 	MaxTokens int // most output tokens; 0: the agent decides
+	// Model is asked for in place of the agent's own; "": its own. Temperature is how
+	// freely it answers, from 0 to 2; nil: the agent decides.
+	Model       string
+	Temperature *float64
 	// Resolution answers what the backend asked for when it was called in this
 	// turn before; nil: it asked for nothing (R22).
 	Resolution *Resolution

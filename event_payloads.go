@@ -5,6 +5,10 @@ import (
 	"time"
 )
 
+// ReasonCredential is the reason of a node that is suspended because its run waits
+// for the credential of its payer (R18, E57).
+const ReasonCredential = "waiting-auth"
+
 // The payloads of the events of a run and its nodes, as they are on the wire
 // (E11). Ids of this run do not stand in them, but where a member says so: a
 // fork has the payloads of its source (E9, E52).

@@ -64,6 +64,7 @@ const (
 	HaltDone             HaltKind = "done" // the plan has nobody left to speak
 	HaltPredicate        HaltKind = "predicate"
 	HaltDeadline         HaltKind = "deadline"
+	HaltRecursionLimit   HaltKind = "recursion_limit" // it may begin no more turns (E35)
 	HaltBudget           HaltKind = "budget"
 	HaltAbort            HaltKind = "abort"
 	HaltParticipantError HaltKind = "participant_error"
@@ -77,7 +78,7 @@ func (k HaltKind) Final() bool {
 	switch k {
 	case HaltBudget, HaltAbort, HaltParticipantError, HaltWaitingAuth, HaltWaiting:
 		return false
-	case HaltMaxTurns, HaltDone, HaltPredicate, HaltDeadline:
+	case HaltMaxTurns, HaltDone, HaltPredicate, HaltDeadline, HaltRecursionLimit:
 		return true
 	}
 	return true
@@ -92,6 +93,8 @@ type Halt struct {
 	Error       *Error   `json:"error,omitempty"`
 	Spent       Micros   `json:"spent_micros,omitempty"` // of a budget halt
 	Limit       Micros   `json:"limit_micros,omitempty"`
+	SpentTokens int64    `json:"spent_tokens,omitempty"` // of a halt at a budget of tokens
+	LimitTokens int64    `json:"limit_tokens,omitempty"`
 	Failed      bool     `json:"failed,omitempty"` // it ends the run although its kind would pause it: the conversation says so
 	Wait        *Wait    `json:"wait,omitempty"`   // of a waiting run: for what
 }
@@ -117,6 +120,9 @@ func (h Halt) String() string {
 	case HaltMaxTurns:
 		return s + " (" + strconv.Itoa(h.Turns) + ")"
 	case HaltBudget:
+		if h.LimitTokens > 0 {
+			return s + " (" + strconv.FormatInt(h.SpentTokens, 10) + " of " + strconv.FormatInt(h.LimitTokens, 10) + " tokens)"
+		}
 		return s + " ($" + h.Spent.USD() + " of $" + h.Limit.USD() + ")"
 	case HaltParticipantError:
 		if h.Error != nil {
@@ -124,7 +130,7 @@ func (h Halt) String() string {
 		}
 	case HaltWaiting:
 		s += "[" + h.Participant + "]"
-	case HaltDone, HaltPredicate, HaltDeadline, HaltAbort, HaltWaitingAuth:
+	case HaltDone, HaltPredicate, HaltDeadline, HaltRecursionLimit, HaltAbort, HaltWaitingAuth:
 	}
 	if h.Reason != "" {
 		s += ": " + h.Reason

@@ -40,7 +40,7 @@ func TestHaltKindFinal(t *testing.T) {
 	for kind, want := range map[agentbus.HaltKind]bool{
 		agentbus.HaltMaxTurns: true, agentbus.HaltDone: true, agentbus.HaltPredicate: true, agentbus.HaltDeadline: true,
 		agentbus.HaltBudget: false, agentbus.HaltAbort: false, agentbus.HaltParticipantError: false,
-		agentbus.HaltWaitingAuth: false, agentbus.HaltWaiting: false,
+		agentbus.HaltRecursionLimit: true, agentbus.HaltWaitingAuth: false, agentbus.HaltWaiting: false,
 	} {
 		if got := kind.Final(); got != want {
 			t.Errorf("%s: final = %t, want %t", kind, got, want)
@@ -63,6 +63,8 @@ func TestHaltString(t *testing.T) {
 		{agentbus.Halt{Kind: agentbus.HaltDeadline}, "deadline"},
 		{agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: "agreed"}, "predicate: agreed"},
 		{agentbus.Halt{Kind: agentbus.HaltAbort}, "abort"},
+		{agentbus.Halt{Kind: agentbus.HaltBudget, SpentTokens: 12, LimitTokens: 10}, "budget (12 of 10 tokens)"},
+		{agentbus.Halt{Kind: agentbus.HaltRecursionLimit, Reason: "why"}, "recursion_limit: why"},
 		{agentbus.Halt{Kind: agentbus.HaltWaiting, Participant: "shop", Reason: "pay"}, "waiting[shop]: pay"},
 		{agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "interrupted"}, "abort: interrupted"},
 		{agentbus.Halt{Kind: agentbus.HaltBudget, Spent: 1_500_000, Limit: 1_000_000}, "budget ($1.500000 of $1.000000)"},

@@ -137,7 +137,7 @@ func (b *Backend) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus
 	return func(yield func(agentbus.Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		t := &talk{backend: b, call: answering(c), yield: yield}
+		t := &talk{backend: b, call: answering(c), yield: yield, named: make(chan struct{})}
 		err := t.run(context.WithValue(ctx, talkKey{}, t))
 		if errors.Is(err, errStopped) {
 			return

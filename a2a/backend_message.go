@@ -41,7 +41,7 @@ func (t *talk) recall(ctx context.Context) error {
 	if r := t.call.Resolution; r != nil {
 		raw, _ := json.Marshal(r) // a struct of ours
 		t.message = messageID(&t.call.Lineage, c.Name, "resolution", string(raw))
-		t.answer.task = sdk.TaskID(resumeOf(r.Resume).Task)
+		t.name(sdk.TaskID(resumeOf(r.Resume).Task))
 	}
 	if c.Sessions == nil || c.IsolateSessions || t.call.Lineage.Run == "" {
 		return nil

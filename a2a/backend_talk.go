@@ -38,6 +38,7 @@ type talk struct {
 	policy   []byte // what a status asked for, as it came
 	x402     map[string]json.RawMessage
 	answer   answer
+	named    chan struct{} // closed once the agent has named a task
 }
 
 // run performs the call.
@@ -119,7 +120,7 @@ func (t *talk) send(ctx context.Context) error {
 			return err
 		}
 		t.streamed = false
-		err = t.listen(ctx, t.peer.client.SendStreamingMessage(ctx, t.request(evidence)))
+		err = t.say(ctx, t.request(evidence))
 		switch {
 		case err != nil && !lost(ctx, err):
 			return err
@@ -141,6 +142,35 @@ func (t *talk) send(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// say sends the message and hears what comes of it at once. Whoever calls may leave
+// for good before the agent has named the task that it began: the connection is
+// kept for that moment, since an agent can be told only by that name that nobody
+// waits any more (C17).
+func (t *talk) say(ctx context.Context, req *sdk.SendMessageRequest) error {
+	kept, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { // waited for below
+		defer close(over)
+		if errors.Is(context.Cause(ctx), agentbus.ErrForGood) {
+			late := time.NewTimer(cancelFor)
+			defer late.Stop()
+			select {
+			case <-t.named:
+			case <-late.C:
+			case <-kept.Done():
+			}
+		}
+		cut(context.Cause(ctx))
+	})
+	defer func() {
+		cut(nil)
+		if !stop() {
+			<-over
+		}
+	}()
+	return t.listen(ctx, t.peer.client.SendStreamingMessage(kept, req))
 }
 
 // listen hears events until they end, or the answer is over.
@@ -237,12 +267,18 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// name notes which task the message began, or goes on with.
+func (t *talk) name(id sdk.TaskID) {
+	if t.answer.task == "" && id != "" {
+		t.answer.task = id
+		close(t.named)
+	}
+}
+
 // hear takes the next event of the answer, and passes on what is new in it.
 func (t *talk) hear(ctx context.Context, event sdk.Event) error {
 	if info := event.TaskInfo(); info.TaskID != "" || info.ContextID != "" {
-		if t.answer.task == "" {
-			t.answer.task = info.TaskID
-		}
+		t.name(info.TaskID)
 		if err := t.keep(ctx, info); err != nil {
 			return err
 		}

@@ -378,25 +378,36 @@ func TestBackendAsks(t *testing.T) {
 // other end of a call leaves it.
 func TestBackendLeaves(t *testing.T) {
 	t.Parallel()
-	for name, cause := range map[string]error{"for good": agentbus.ErrForGood, "for now": errors.New("the caller left")} {
+	for name, tt := range map[string]struct {
+		cause error
+		early bool // before the agent has named its task
+	}{"for good": {cause: agentbus.ErrForGood}, "for good, early": {agentbus.ErrForGood, true}, "for now": {cause: errors.New("the caller left")}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			working, ended := make(chan struct{}), make(chan struct{})
+			working, ended, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
 			slow := executor(func(ctx context.Context, x *a2asrv.ExecutorContext, emit func(sdk.Event) bool) {
 				defer close(ended)
-				emit(sdk.NewSubmittedTask(x, x.Message))
-				close(working)
-				select {
-				case <-ctx.Done():
-				case <-time.After(300 * time.Millisecond):
-					emit(sdk.NewStatusUpdateEvent(x, sdk.TaskStateCompleted, nil))
+				if tt.early {
+					close(working)
+					<-left
 				}
+				emit(sdk.NewSubmittedTask(x, x.Message))
+				if !tt.early {
+					close(working)
+				}
+				if tt.cause == agentbus.ErrForGood { //nolint:errorlint // it is the very one
+					<-ctx.Done() // it is cancelled
+					return
+				}
+				<-left
+				emit(sdk.NewStatusUpdateEvent(x, sdk.TaskStateCompleted, nil))
 			})
 			b := newBackend(t, a2a.BackendConfig{URL: peer(t, slow, sdk.TransportProtocolJSONRPC, true)})
 			ctx, cancel := context.WithCancelCause(t.Context())
 			go func() {
 				<-working
-				cancel(cause)
+				cancel(tt.cause)
+				close(left)
 			}()
 			if _, err := agentbus.Collect(b.Call(ctx, call("work"))); !errors.Is(err, context.Canceled) {
 				t.Errorf("got %v", err)

@@ -75,7 +75,7 @@ func (c *calls) Stop(ctx context.Context, run agentbus.RunID, by string) (int, e
 			n++
 		}
 	}
-	return n, c.StopRun(ctx, run, by, began)
+	return n, c.StopRun(ctx, run, by, "", began)
 }
 
 func (c *calls) Void(ctx context.Context, id int64, by string) error {

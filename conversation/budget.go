@@ -149,7 +149,7 @@ func (a *account) open(stored agentbus.Micros) {
 }
 
 // sum adds amounts without overflowing: agents may claim absurd ones.
-func sum(a, b agentbus.Micros) agentbus.Micros {
+func sum[N ~int64](a, b N) N {
 	if b > 0 && a > math.MaxInt64-b {
 		return math.MaxInt64
 	}

@@ -25,6 +25,13 @@ type Conversation struct {
 	// Budget is what its turns may cost together; nil is no limit, and a limit
 	// of 0 halts before the first turn (R8).
 	Budget *agentbus.Micros
+	// RecursionLimit is how many turns may be begun: the run fails before one more
+	// (E35), while MaxTurns is an end that was meant. 0 is any number.
+	RecursionLimit int
+	// TokenBudget is how many tokens its answers may take together, read and
+	// written; 0 is no limit. It is looked at before each turn, with the MaxTokens
+	// of who would speak. What attempts took that failed is not known.
+	TokenBudget int64
 	// MaxWidth is the most participants that may be asked at once (R20); 0 is
 	// DefaultMaxWidth. It is checked before the first of them is.
 	MaxWidth int
@@ -77,6 +84,14 @@ type Participant struct {
 	// Tools are those that it may call, as <slug>:<name>; nil: it runs its own, and
 	// nobody is to be asked (E27).
 	Tools []string
+	// Prompt is the message of a system that it is sent before all others; "":
+	// none.
+	Prompt string
+	// Model, Temperature and MaxTokens are those of [agentbus.Call], of each of its
+	// turns.
+	Model       string
+	Temperature *float64
+	MaxTokens   int
 	// Backend answers. Required.
 	Backend agentbus.Backend
 	// Auth says who pays; "" is AuthForwardUser.
@@ -171,6 +186,9 @@ func (c *Conversation) Validate() error {
 	if c.MaxWidth < 0 {
 		fault("max_width: must not be negative")
 	}
+	if c.RecursionLimit < 0 || c.TokenBudget < 0 {
+		fault("recursion_limit and token_budget: must not be negative")
+	}
 	switch c.OnHalt {
 	case "", OnHaltPause, OnHaltFail:
 	default:
@@ -210,8 +228,8 @@ func (c *Conversation) participantFaults(i int) (faults []error) {
 	default:
 		fault("auth", "%q is not %s or %s", p.Auth, AuthForwardUser, AuthAgentOwned)
 	}
-	if p.MaxCost < 0 {
-		fault("max_cost", "must not be negative")
+	if p.MaxCost < 0 || p.MaxTokens < 0 {
+		fault("max_cost", "and max_tokens: must not be negative")
 	}
 	return faults
 }
@@ -317,6 +335,9 @@ func (c *Conversation) digest() agentbus.Digest {
 		MaxCost            agentbus.Micros
 		Decides            bool     `json:",omitempty"`
 		Tools              []string `json:",omitempty"`
+		Prompt, Model      string   `json:",omitempty"`
+		Temperature        *float64 `json:",omitempty"`
+		MaxTokens          int      `json:",omitempty"`
 	}
 	def := struct {
 		Name, Version, HaltContains, Plan string
@@ -337,7 +358,9 @@ func (c *Conversation) digest() agentbus.Digest {
 		if auth == "" {
 			auth = AuthForwardUser
 		}
-		def.Participants = append(def.Participants, participant{p.Name, p.slug(), p.label(), p.agent(), auth, p.MaxCost, p.Decides, p.Tools})
+		def.Participants = append(def.Participants, participant{
+			p.Name, p.slug(), p.label(), p.agent(), auth, p.MaxCost, p.Decides, p.Tools, p.Prompt, p.Model, p.Temperature, p.MaxTokens,
+		})
 	}
 	raw, _ := json.Marshal(def) //nolint:musttag // strings and numbers: it cannot fail, and it goes nowhere
 	return sha256.Sum256(raw)

@@ -29,10 +29,12 @@ type driver struct {
 	latest    int      // place in turns of the first of the last step
 	sent      []script // what each participant has been sent
 	spent     agentbus.Micros
+	tokens    int64            // that the answers of turns took
 	unwritten []agentbus.Event // go with the next write
 	refused   []agentbus.Event // mentions of the last turn that were not relayed
 	decided   map[int]decided  // by index: of what carried turns ask
 	asking    []*intent        // turns that ask, which go with the halt
+	lacked    bool             // it waited for the credential of its payer, and nobody has told that it came
 	asked     *agentbus.Error  // the first that the run waits for
 	left      []*intent        // turns in the middle of which the run halts
 
@@ -188,7 +190,7 @@ func (d *driver) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open run %s: %w", asked.ID, err)
 	}
-	d.execution = stored
+	d.execution, d.lacked = stored, stored.Halt != nil && stored.Halt.Kind == agentbus.HaltWaitingAuth
 	if err := differences(&stored, &asked); err != nil && !d.options.Force {
 		if stored.State == agentbus.RunDone {
 			return err
@@ -264,8 +266,8 @@ func (d *driver) reply() string {
 func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	h.Turns = len(d.turns)
 	stopped := h.Error != nil && h.Error.Code == agentbus.CodeRunStopped
-	if stopped && h.Kind == agentbus.HaltParticipantError { // it cut their calls, and is no error of theirs
-		h = *stop(h.Error)
+	if stopped { // it may have cut calls, and is no error of theirs
+		h = *stop(d.whyStopped(ctx, h.Error))
 		h.Turns = len(d.turns)
 	}
 	switch h.Kind {
@@ -273,7 +275,7 @@ func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 		h.Failed = stopped // nobody may go on with it
 	case agentbus.HaltBudget, agentbus.HaltParticipantError:
 		h.Failed = d.conversation.OnHalt == OnHaltFail || h.Error != nil && rejected(h.Error)
-	case agentbus.HaltWaiting, agentbus.HaltWaitingAuth, agentbus.HaltMaxTurns, agentbus.HaltDone, agentbus.HaltPredicate, agentbus.HaltDeadline:
+	case agentbus.HaltWaiting, agentbus.HaltWaitingAuth, agentbus.HaltMaxTurns, agentbus.HaltDone, agentbus.HaltPredicate, agentbus.HaltDeadline, agentbus.HaltRecursionLimit:
 	}
 	if d.nodes == nil { // it halts before its journal was read
 		d.named()

@@ -43,15 +43,19 @@ func (d *driver) ends(h *agentbus.Halt) (events []agentbus.Event) {
 	case agentbus.HaltDeadline:
 		events = append(events, d.event(agentbus.EventCapBreached, "", d.overtime()))
 	case agentbus.HaltBudget:
-		events = append(events, d.event(agentbus.EventCapBreached, "", agentbus.CapBreached{
-			Kind: "budget-cost", Limit: max(0, dollars(h.Limit)), Observed: max(0, dollars(h.Spent)),
-		}))
+		events = append(events, d.event(agentbus.EventCapBreached, "", overspent(h)))
+	case agentbus.HaltRecursionLimit:
+		events = append(events, d.overrun(h))
 	default: // no cap
 	}
 	var kind string
 	var data any
+	lacks := h.Kind == agentbus.HaltWaitingAuth && !h.Final()
+	if lacks {
+		events = append(events, d.lacks(h)...)
+	}
 	switch {
-	case h.Kind == agentbus.HaltWaiting && !h.Final():
+	case lacks, h.Kind == agentbus.HaltWaiting && !h.Final():
 		kind, data = agentbus.EventRunWaiting, struct {
 			Bus ending `json:"agentbus"`
 		}{bus}
@@ -65,7 +69,7 @@ func (d *driver) ends(h *agentbus.Halt) (events []agentbus.Event) {
 			agentbus.RunCancelled
 			Bus ending `json:"agentbus"`
 		}{agentbus.RunCancelled{Reason: cmp.Or(h.Reason, h.String()), DurationMS: took}, bus}
-	case h.Failed || h.Kind == agentbus.HaltDeadline:
+	case h.Failed || h.Kind == agentbus.HaltDeadline || h.Kind == agentbus.HaltRecursionLimit:
 		kind, data = agentbus.EventRunFailed, struct {
 			agentbus.RunFailed
 			Bus ending `json:"agentbus"`
@@ -81,6 +85,26 @@ func (d *driver) ends(h *agentbus.Halt) (events []agentbus.Event) {
 	return append(events, d.event(kind, "", data))
 }
 
+// overspent is what a budget tells that is used up.
+func overspent(h *agentbus.Halt) agentbus.CapBreached {
+	if h.LimitTokens > 0 {
+		return agentbus.CapBreached{Kind: "budget-tokens", Limit: float64(h.LimitTokens), Observed: float64(h.SpentTokens)}
+	}
+	return agentbus.CapBreached{Kind: "budget-cost", Limit: max(0, dollars(h.Limit)), Observed: max(0, dollars(h.Spent))}
+}
+
+// overrun tells which node would have been one more than may begin.
+func (d *driver) overrun(h *agentbus.Halt) agentbus.Event {
+	limit := float64(d.conversation.RecursionLimit)
+	b := agentbus.CapBreached{Kind: "node-executions", Limit: limit, Observed: limit + 1}
+	if who := d.index(agentbus.Speaker(h.Participant)); who >= 0 {
+		b.NodeID = d.nodes[who]
+	}
+	e := d.event(agentbus.EventCapBreached, "", b)
+	e.Node = b.NodeID
+	return e
+}
+
 // overtime is what a deadline tells.
 func (d *driver) overtime() agentbus.CapBreached {
 	limit := max(0, d.options.Deadline.Sub(d.execution.Began).Milliseconds())
@@ -92,6 +116,8 @@ func failedWith(h *agentbus.Halt) agentbus.EventError {
 	switch {
 	case h.Kind == agentbus.HaltDeadline:
 		return agentbus.EventError{Code: "run_timeout", Message: "the run's deadline has passed"}
+	case h.Kind == agentbus.HaltRecursionLimit:
+		return agentbus.EventError{Code: "recursion_limit_exceeded", Message: h.Reason}
 	case h.Kind == agentbus.HaltBudget:
 		return agentbus.EventError{Code: string(agentbus.CodeBudgetExceeded), Message: h.String()}
 	case h.Error != nil:
@@ -100,9 +126,9 @@ func failedWith(h *agentbus.Halt) agentbus.EventError {
 	return agentbus.EventError{Code: string(agentbus.CodeInternal), Message: h.String()}
 }
 
-// failedNode is the node whose error ended the run; "" when it was nobody's.
+// failedNode is the node whose error, or whose beginning, ended the run; "" when it was nobody's.
 func (d *driver) failedNode(h *agentbus.Halt) string {
-	if who := d.index(agentbus.Speaker(h.Participant)); who >= 0 && h.Kind == agentbus.HaltParticipantError {
+	if who := d.index(agentbus.Speaker(h.Participant)); who >= 0 && (h.Kind == agentbus.HaltParticipantError || h.Kind == agentbus.HaltRecursionLimit) {
 		return d.nodes[who]
 	}
 	return ""

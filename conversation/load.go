@@ -96,6 +96,7 @@ func (d *driver) heard(turns []agentbus.Turn) {
 	d.latest = len(d.turns)
 	for i := range turns {
 		if turns[i].State == agentbus.TurnDone {
+			d.tokens = sum(d.tokens, taken(&turns[i].Reply))
 			d.said(d.index(turns[i].Speaker), &turns[i])
 		}
 	}

@@ -59,9 +59,34 @@ func stopped(ctx context.Context) (*agentbus.Halt, error) {
 	return &agentbus.Halt{Kind: agentbus.HaltAbort}, nil
 }
 
+// ruleCancel marks the error of a run whose canceller said why: it is what was
+// observed (E4).
+const ruleCancel = "E4"
+
+// whyStopped returns the error of a run that was stopped, with what whoever did it
+// said.
+func (d *driver) whyStopped(ctx context.Context, why *agentbus.Error) *agentbus.Error {
+	if d.options.StopReason == nil {
+		return why
+	}
+	reason, err := d.options.StopReason(context.WithoutCancel(ctx), d.execution.Run)
+	if err != nil || reason == "" {
+		return why // it is cancelled all the same
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeRunStopped, Message: "this run was cancelled by its caller",
+		Explain: &agentbus.Explain{Rule: ruleCancel, Observed: d.options.text(reason)},
+	}
+}
+
 // stop returns the halt of a run that somebody stopped for good, which its error
 // tells why.
 func stop(why *agentbus.Error) *agentbus.Halt {
+	if e := why.Explain; e != nil && e.Rule == ruleCancel {
+		if reason, ok := e.Observed.(string); ok {
+			return &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: reason, Error: why}
+		}
+	}
 	return &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: strings.TrimPrefix(why.Message, "this run was "), Error: why}
 }
 
@@ -74,6 +99,7 @@ func (d *driver) first(ctx context.Context) (*intent, *agentbus.Halt, error) {
 		if halt != nil || err != nil {
 			return nil, halt, err
 		}
+		d.unwritten = append(d.unwritten, d.credited()...)
 		if next.fan != nil {
 			return next, nil, nil // it begins its branches itself
 		}
@@ -158,10 +184,15 @@ func (d *driver) decide() (*intent, *agentbus.Halt, error) {
 	if step.Done {
 		return nil, &agentbus.Halt{Kind: agentbus.HaltDone, Reason: step.Reason}, nil
 	}
+	if len(step.Together) == 0 {
+		d.relay(&step)
+	}
+	if h := d.bounded(&step); h != nil {
+		return nil, h, nil
+	}
 	if len(step.Together) > 0 {
 		return d.fanOut(&step)
 	}
-	d.relay(&step)
 	who := d.index(step.Speaker)
 	if who < 0 {
 		return nil, nil, fmt.Errorf("%w of conversation %s: %q is no participant", errPlan, d.conversation.Name, step.Speaker)

@@ -81,6 +81,10 @@ type Options struct {
 	// said to anybody else; nil takes out nothing (E28).
 	Redact Redactor
 
+	// StopReason tells why a run was stopped, as whoever did it said; nil, or "":
+	// nobody says (E4).
+	StopReason func(context.Context, agentbus.RunID) (string, error)
+
 	// Started is how the run was asked for, as its first event tells; WorkflowID and
 	// Inputs are set by the driver (E5).
 	Started agentbus.RunStarted

@@ -226,7 +226,7 @@ func (h *rehearsal) failure(at int, t *agentbus.Turn, o *facts) error {
 // a call could cost.
 func (h *rehearsal) budget() (own *agentbus.Micros, shared *Budget) {
 	h.above = nil
-	if h.halt == nil || h.halt.Kind != agentbus.HaltBudget {
+	if h.halt == nil || h.halt.Kind != agentbus.HaltBudget || h.halt.LimitTokens > 0 {
 		return nil, nil
 	}
 	var spent agentbus.Micros

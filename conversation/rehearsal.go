@@ -76,7 +76,7 @@ var states = map[string]agentbus.TurnState{
 // isResult reports whether e ends a turn. A node is cancelled also when the run
 // halts in the middle of a turn, which then stays pending.
 func isResult(e *agentbus.Event) bool {
-	return states[e.Type] != "" && (e.Type != agentbus.EventNodeCancelled || bytes.Contains(e.Data, []byte(`"agentbus":`)))
+	return e.Turn != "" && states[e.Type] != "" && (e.Type != agentbus.EventNodeCancelled || bytes.Contains(e.Data, []byte(`"agentbus":`)))
 }
 
 // enter begins a drive.
@@ -168,7 +168,7 @@ func (h *rehearsal) opened() bool {
 
 // opens reports whether e stands with an intent.
 func opens(e *agentbus.Event) bool {
-	return e.Type == agentbus.EventNodeStarted || e.Type == agentbus.EventNodeResumed
+	return e.Turn != "" && (e.Type == agentbus.EventNodeStarted || e.Type == agentbus.EventNodeResumed)
 }
 
 // Turns yields what was made again so far; see Journal. A drive that wrote no

@@ -52,10 +52,13 @@ func (s *script) digest() (d agentbus.Digest) {
 	return d
 }
 
-// begin gives everybody the seed.
+// begin gives everybody their prompt, and the seed.
 func (d *driver) begin(seed string) {
 	for i := range d.sent {
 		d.sent[i] = script{sum: sha256.New()}
+		if prompt := d.conversation.Participants[i].Prompt; prompt != "" {
+			d.sent[i].add(agentbus.Message{Role: agentbus.RoleSystem, Content: prompt})
+		}
 		d.sent[i].add(agentbus.Message{Role: agentbus.RoleUser, Content: seed})
 	}
 }

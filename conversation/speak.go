@@ -79,7 +79,10 @@ func (d *driver) call(ctx context.Context, now *intent, a *account) iter.Seq2[ag
 	if held, ok := now.decided.held(); ok {
 		return said(d.ratified(now, held))
 	}
-	call := &agentbus.Call{Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen, Resolution: now.decided.answer(), Inline: d.relays()}
+	call := &agentbus.Call{
+		Lineage: now.lineage, Agent: t.Agent, Messages: slices.Clip(s.messages), Seen: s.seen, Resolution: now.decided.answer(), Inline: d.relays(),
+		Model: p.Model, Temperature: p.Temperature, MaxTokens: p.MaxTokens,
+	}
 	root, path := d.place()
 	ctx = context.WithValue(ctx, enclosingKey{}, &enclosing{turn: t.TurnKey, asked: t.Digest, account: a, options: &d.options, root: root, within: d.execution.ID, path: append(path, t.Speaker), until: d.until})
 	return guard.Call(ctx, p.Backend, call)

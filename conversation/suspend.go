@@ -10,9 +10,21 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-// key names what a node asks in an attempt at a turn: the same in a fork (E36).
+// key names what a node asks in an attempt at a turn (E36). Its number is twice that
+// of the attempt among all that the node has made in the run, from 0: it follows
+// from the turns alone, and nothing else that the node asks has it.
 func (d *driver) key(now *intent, attempt int) string {
-	return d.nodes[now.who] + ":" + strconv.Itoa(d.number(&now.turn)) + "." + strconv.Itoa(attempt)
+	return d.nodes[now.who] + ":" + strconv.Itoa(2*max(0, d.attempts(now.turn.Speaker)+attempt-1))
+}
+
+// attempts is how many a speaker has made in turns that are done.
+func (d *driver) attempts(of agentbus.Speaker) (n int) {
+	for i := range d.turns {
+		if d.turns[i].Speaker == of {
+			n += d.turns[i].Attempts
+		}
+	}
+	return n
 }
 
 // suspends returns the events of a turn that waits (E36, E57).

@@ -99,8 +99,7 @@ func TestThousandFollowers(t *testing.T) {
 
 // A run of a hundred thousand events is followed while it is written and
 // afterwards, from any id, in the memory of some pages.
-func TestHundredThousandEvents(t *testing.T) {
-	t.Parallel()
+func TestHundredThousandEvents(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	if testing.Short() {
 		t.Skip("it reads half a million events")
 	}

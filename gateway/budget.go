@@ -201,7 +201,7 @@ func (x *exchange) worstCase() (amount agentbus.Micros, known bool) {
 	case t.Price == agentbus.Price{}:
 		return 0, t.Priced || t.Local
 	}
-	u := agentbus.Usage{InputTokens: int64(len(x.body) + len(t.Model))}
+	u := agentbus.Usage{InputTokens: int64(len(x.body) + len(x.model()))}
 	if t.Cue && x.lineage.Chain != nil {
 		u.InputTokens += maxCue
 	}

@@ -17,7 +17,7 @@ import (
 // asked stays what it was (G20).
 func TestC8DelegationToolsAreHiddenAtTheCap(t *testing.T) {
 	t.Parallel()
-	const search, ask, critic = `{"type":"function","function":{"name":"search"}}`, `{"type":"function","function":{"name":"transfer_to_editor"}}`, `{"type":"function","function":{"name":"critic"}}`
+	const search, ask, critic = `{"function":{"name":"search"},"type":"function"}`, `{"function":{"name":"transfer_to_editor"},"type":"function"}`, `{"function":{"name":"critic"},"type":"function"}`
 	for name, c := range map[string]struct {
 		delegates []string
 		route     string

@@ -104,6 +104,9 @@ type InProcess struct {
 	Cued bool
 	// Inline says that mentions in the answer are relayed by who calls (C14).
 	Inline bool
+	// Model is what the agent, which is a model, is asked for in place of its own;
+	// "": its own (E7).
+	Model string
 	// Within are the calls that this one is made inside of, from the nearest
 	// upwards, as far as the bus knows them and looks (G7).
 	Within []agentbus.TurnKey

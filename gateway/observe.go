@@ -71,7 +71,7 @@ func (g *Gateway) tell(r *http.Request, x *exchange) {
 	}
 	o.Call, o.Result, o.Method, o.Route = &x.record, x.result(), r.Method, route(r)
 	if t := x.target; t != nil {
-		o.Agent, o.Kind, o.Model = t.Name, t.Kind, t.Model
+		o.Agent, o.Kind, o.Model = t.Name, t.Kind, x.model()
 	}
 	for _, observer := range g.cfg.Observers {
 		observer.Observe(o)

@@ -114,6 +114,14 @@ func (g *Gateway) endStopped(x *exchange, cancel context.CancelCauseFunc) {
 	}
 }
 
+// model is what the agent is asked for; "": what the caller asks for.
+func (x *exchange) model() string {
+	if x.inProcess != nil && x.inProcess.Model != "" {
+		return x.inProcess.Model
+	}
+	return x.target.Model
+}
+
 // bodyOut is what the agent is sent: the bytes as they came, with the agent's own
 // name of its model and its place in the chain of agents, where it is told (C9).
 // At the end of a chain a model is offered no tools that go beyond it (C8).
@@ -125,8 +133,11 @@ func (g *Gateway) bodyOut(x *exchange) []byte {
 	case x.dialect == dialectOther:
 		return out
 	}
-	if t.Model != "" {
-		out = x.peek.withModel(out, t.Model)
+	if model := x.model(); model != "" {
+		out = x.peek.withModel(out, model)
+	}
+	if t.Tools != nil {
+		out = t.mayOffer(out)
 	}
 	if !t.Cue || !g.cues(x) {
 		return out

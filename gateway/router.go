@@ -56,6 +56,9 @@ type Target struct {
 	// Model replaces the caller's model in chat completions and responses; "":
 	// the caller's is passed on.
 	Model string
+	// Tools are those that the agent, which is a model, may be offered, as
+	// <slug>:<name> (E27); others are taken out of requests. nil: any.
+	Tools []string
 	// Authorization is the agent's own credential, whole; none: it is sent none (P22).
 	Authorization agentbus.Credential
 	// Passthrough sends the caller's Authorization to the agent (P22).

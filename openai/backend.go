@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,6 +162,7 @@ type request struct {
 	StreamOptions any       `json:"stream_options"`
 	Messages      []message `json:"messages"`
 	MaxTokens     int       `json:"max_tokens,omitempty"`
+	Temperature   *float64  `json:"temperature,omitempty"`
 }
 
 // request writes c as an HTTP request.
@@ -171,10 +173,8 @@ func (b *Backend) request(ctx context.Context, c *agentbus.Call) (*http.Request,
 			Explain: &agentbus.Explain{Rule: "P24", Observed: "http", Supported: []string{"https", "loopback"}, Next: "use https, or set allow_plaintext for this agent"},
 		}
 	}
-	body := request{Model: b.config.Model, Stream: true, StreamOptions: includeUsage{true}, MaxTokens: c.MaxTokens}
-	if body.Model == "" {
-		body.Model = c.Agent
-	}
+	body := request{Stream: true, StreamOptions: includeUsage{true}, MaxTokens: c.MaxTokens, Temperature: c.Temperature}
+	body.Model = cmp.Or(c.Model, b.config.Model, c.Agent)
 	body.Messages = make([]message, len(c.Messages))
 	for i := range c.Messages {
 		body.Messages[i] = wireMessage(&c.Messages[i])

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agentbus/agentbus/internal/woptest"
 	"github.com/agentbus/agentbus/openwop"
 )
 
@@ -170,10 +171,10 @@ func TestEscalation(t *testing.T) {
 // E33: where nobody is to be asked, it is noted that nobody was.
 func TestEscalationOff(t *testing.T) {
 	t.Parallel()
-	b, s := newBus(t, func(c *openwop.Config) { c.NoEscalation = true }), wire(t)
+	b, s := newBus(t, func(c *openwop.Config) { c.NoEscalation = true }), woptest.Load(t)
 	run := b.start("conformance-agent-low-confidence")
 	snap, events := b.settle(run), b.events(run)
-	s.events(t, events)
+	s.Events(t, events)
 	p := first(events, "agentbus.escalation.suppressed")
 	if snap["status"] != "completed" || p["kind"] != "confidence-escalation-suppressed" || p["observed"] != 0.5 || first(events, "node.suspended") != nil {
 		t.Errorf("%v, %v", snap, p)
@@ -333,7 +334,7 @@ func TestHandoffSchemas(t *testing.T) {
 // called.
 func TestLiveInvoke(t *testing.T) {
 	t.Parallel()
-	b, s := newBus(t), wire(t)
+	b, s := newBus(t), woptest.Load(t)
 	for _, c := range []struct {
 		body    object
 		outcome string
@@ -353,7 +354,7 @@ func TestLiveInvoke(t *testing.T) {
 		for _, e := range seam["events"].([]any) {
 			events = append(events, e.(object))
 		}
-		s.events(t, events)
+		s.Events(t, events)
 		want := append(append([]string{"agent.invocation.started"}, c.types...), "agent.invocation.completed")
 		if diff := cmp.Diff(want, typesOf(events, "agent.")); diff != "" {
 			t.Errorf("%v: %s", c.body, diff)

@@ -28,7 +28,7 @@ func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by str
 		if h.cfg.Conversations == nil {
 			return "", refuse(http.StatusConflict, "run_not_cancellable", "the host does not drive this run")
 		}
-		if err := h.cfg.Conversations.Cancel(ctx, e.Run, by); err != nil {
+		if err := h.cfg.Conversations.Cancel(ctx, e.Run, by, reason); err != nil {
 			return "", err
 		}
 	} else if err := h.cancelOwn(ctx, e, reason, by); err != nil {
@@ -59,7 +59,7 @@ func (h *Host) cancelParked(ctx context.Context, e *agentbus.Execution, reason, 
 	got, err := h.cfg.Store.Open(ctx, *e, agentbus.Claim{Owner: h.cfg.Owner, TTL: h.cfg.Lease})
 	switch {
 	case agentbus.CodeOf(err) == agentbus.CodeRunConflict:
-		return h.cfg.Store.StopRun(ctx, e.Run, by, time.Now()) // its driver learns it as it renews its lease
+		return h.cfg.Store.StopRun(ctx, e.Run, by, reason, time.Now()) // its driver learns it as it renews its lease
 	case err != nil || got.State == agentbus.RunDone:
 		return err
 	}

@@ -43,7 +43,7 @@ func (h *Host) create(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 	}
 	var req createRequest
 	if len(raw) == 0 || json.Unmarshal(raw, &req) != nil {
-		return invalid("the body is not a JSON object with a workflowId")
+		return invalid("the body is no JSON object, or a member of it has a wrong type")
 	}
 	if err := h.check(&req); err != nil {
 		return err
@@ -127,11 +127,7 @@ func checkConfigurable(raw json.RawMessage, mock bool) error {
 	var c struct {
 		configurable
 
-		MockProvider json.RawMessage   `json:"mockProvider"`
-		Model        *string           `json:"model"`
-		Temperature  *float64          `json:"temperature"`
-		MaxTokens    *int              `json:"maxTokens"`
-		Prompts      map[string]string `json:"promptOverrides"`
+		MockProvider json.RawMessage `json:"mockProvider"`
 	}
 	if json.Unmarshal(raw, &c) != nil || !object(raw) {
 		return invalid("configurable has a member of a wrong type")
@@ -145,10 +141,9 @@ func checkConfigurable(raw json.RawMessage, mock bool) error {
 		return invalid("runTimeoutMs is less than 1")
 	case c.EscalationThreshold != nil && (math.IsNaN(*c.EscalationThreshold) || *c.EscalationThreshold < 0 || *c.EscalationThreshold > 1):
 		return invalid("escalationThreshold is not between 0 and 1")
-	case c.MaxTokens != nil && *c.MaxTokens < 1:
-		return invalid("maxTokens is less than 1")
-	case c.Temperature != nil && (*c.Temperature < 0 || *c.Temperature > 2):
-		return invalid("temperature is not between 0 and 2")
+	}
+	if err := c.checkModel(); err != nil {
+		return err
 	}
 	switch c.ReasoningVerbosity {
 	case "", "summary", "full", "off":
@@ -161,6 +156,39 @@ func checkConfigurable(raw json.RawMessage, mock bool) error {
 	}
 	return invalid("onHalt is fail or pause")
 }
+
+// The bounds of what a run overrides.
+const (
+	maxModel  = 256
+	maxPrompt = 64 << 10 // all of them together
+)
+
+// checkModel refuses what no model can be asked with, and budgets that are none.
+func (c *configurable) checkModel() error {
+	size := 0
+	for name, text := range c.Prompts {
+		size += len(name) + len(text)
+	}
+	switch {
+	case c.Model != nil && (*c.Model == "" || len(*c.Model) > maxModel || strings.ContainsFunc(*c.Model, func(r rune) bool { return r <= ' ' || r > '~' })):
+		return invalid("model has 1 to %d letters of ASCII, and no spaces", maxModel)
+	case c.MaxTokens != nil && (*c.MaxTokens < 1 || *c.MaxTokens > math.MaxInt32):
+		return invalid("maxTokens is not between 1 and %d", math.MaxInt32)
+	case c.Temperature != nil && (*c.Temperature < 0 || *c.Temperature > 2):
+		return invalid("temperature is not between 0 and 2")
+	case size > maxPrompt:
+		return invalid("promptOverrides have more than %d bytes", maxPrompt)
+	case c.Budget == nil:
+		return nil
+	case c.Budget.MaxTokens != nil && *c.Budget.MaxTokens < 1:
+		return invalid("budget.maxTokens is less than 1")
+	case c.Budget.MaxCostUSD != nil && (*c.Budget.MaxCostUSD < 0 || *c.Budget.MaxCostUSD > maxCostUSD):
+		return invalid("budget.maxCostUsd is not between 0 and %d", maxCostUSD)
+	}
+	return nil
+}
+
+const maxCostUSD = 1_000_000_000
 
 // mint makes the id of a run, or finds the one that was made for the same key
 // (E6).
@@ -217,6 +245,7 @@ func conversationOf(id agentbus.ExecutionID, name string, auth agentbus.Credenti
 		Run: agentbus.RunID(id), Workflow: name, Auth: auth, OnHalt: cmp.Or(c.OnHalt, "fail"), Reasoning: c.ReasoningVerbosity, Threshold: c.EscalationThreshold,
 		Started: agentbus.RunStarted{Transport: "rest", Configurable: a.Configurable, Metadata: a.Metadata, Tags: a.Tags},
 	}
+	st.Overrides, st.Budget = c.overrides(), c.cost()
 	if c.RunTimeoutMS != nil {
 		st.Timeout = time.Duration(c.timeoutMS()) * time.Millisecond
 	}

@@ -48,6 +48,9 @@ func writeError(w http.ResponseWriter, err error) {
 		if e.Code == agentbus.CodeInvalidRequest {
 			r.code = "validation_error"
 		}
+		if e.Explain != nil && len(e.Explain.Supported) > 0 {
+			r.details = map[string]any{"supported": e.Explain.Supported}
+		}
 		if e.Code.Retryable() {
 			w.Header().Set("Retry-After", strconv.Itoa(int(httpx.DefaultRetryAfter.Seconds())))
 		}

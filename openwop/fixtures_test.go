@@ -10,15 +10,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentbus/agentbus/internal/woptest"
 )
 
 // E72, E75: each fixture ends as its table says, with schema-valid events; what
 // counts is how many did, so that none is passed over in silence.
 func TestFixtures(t *testing.T) {
 	t.Parallel()
-	b, s := newBus(t), wire(t)
+	b, s := newBus(t), woptest.Load(t)
 	_, doc, _ := b.do(http.MethodGet, "/.well-known/openwop", nil)
-	s.check(t, "capabilities.schema.json", any(doc)) // E4
+	s.Check(t, "capabilities.schema.json", any(doc)) // E4
 	want := map[string]struct {
 		body    object
 		status  string
@@ -72,12 +74,12 @@ func TestFixtures(t *testing.T) {
 				t.Fatal("it is not offered")
 			}
 			_, def, _ := b.do(http.MethodGet, "/v1/workflows/conformance-"+name, nil)
-			s.check(t, "workflow-definition.schema.json", any(def))
+			s.Check(t, "workflow-definition.schema.json", any(def))
 			run := b.start("conformance-"+name, w.body)
 			for _, answer := range w.answers {
 				snap := b.settle(run)
-				s.check(t, "run-snapshot.schema.json", any(snap))
-				s.events(t, b.events(run))
+				s.Check(t, "run-snapshot.schema.json", any(snap))
+				s.Events(t, b.events(run))
 				if !strings.HasPrefix(snap["status"].(string), "waiting-") {
 					t.Fatalf("it does not wait: %v", snap)
 				}
@@ -88,8 +90,8 @@ func TestFixtures(t *testing.T) {
 				b.left(run, snap["status"].(string))
 			}
 			snap, events := b.settle(run), b.events(run)
-			s.check(t, "run-snapshot.schema.json", any(snap))
-			s.events(t, events)
+			s.Check(t, "run-snapshot.schema.json", any(snap))
+			s.Events(t, events)
 			if w.status == "" {
 				w.status = "completed"
 			}
@@ -118,7 +120,7 @@ func (b *bus) left(run, status string) {
 
 // forkedEqually: E51, E52, two replays say the same as their source, byte by byte
 // but for the ids of the run.
-func (b *bus) forkedEqually(s *schemas, run string, events []object, snap object) {
+func (b *bus) forkedEqually(s *woptest.Schemas, run string, events []object, snap object) {
 	b.Helper()
 	for range 2 {
 		status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+":fork", object{"mode": "replay"})
@@ -127,7 +129,7 @@ func (b *bus) forkedEqually(s *schemas, run string, events []object, snap object
 		}
 		id := out["runId"].(string)
 		forkSnap, forkEvents := b.settle(id), b.events(id)
-		s.events(b.T, forkEvents)
+		s.Events(b.T, forkEvents)
 		if diff := cmp.Diff(shapeOf(run, events), shapeOf(id, forkEvents)); diff != "" {
 			b.Errorf("the replay differs (-source +replay):\n%s", diff)
 		}

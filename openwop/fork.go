@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"math"
 	"net/http"
 	"strconv"
@@ -26,7 +27,7 @@ func (h *Host) forkRun(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 	if err := h.body(r, &req); err != nil {
 		return err
 	}
-	overlay, err := readOverlay(&req)
+	overlay, err := h.readOverlay(&req)
 	if err != nil {
 		return err
 	}
@@ -51,6 +52,9 @@ func (h *Host) forkRun(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 	}
 	if !f.snap.Status.Terminal() && !f.snap.Status.Waiting() {
 		return refuse(http.StatusConflict, "run_active", "the run is %s: fork it when it has ended, or waits", f.snap.Status)
+	}
+	if req.Mode == "branch" {
+		overlay = laidOver(f.snap.Configurable, overlay)
 	}
 	s, ours := readSpec(e)
 	if !ours || s.retells() {
@@ -77,9 +81,25 @@ func forked(w http.ResponseWriter, id, source agentbus.ExecutionID, from agentbu
 	})
 }
 
-// readOverlay checks the mode, and returns the options that replace those of the
-// source.
-func readOverlay(req *forkRequest) (json.RawMessage, error) {
+// laidOver is what a branch goes on under: the options of its source, with those of
+// the overlay in their place. A member that is null there is as if it were not.
+func laidOver(source, overlay json.RawMessage) json.RawMessage {
+	if len(overlay) == 0 {
+		return source
+	}
+	var all, over map[string]json.RawMessage
+	_, _ = json.Unmarshal(source, &all), json.Unmarshal(overlay, &over) // objects, or nothing
+	if all == nil {
+		all = map[string]json.RawMessage{}
+	}
+	maps.Copy(all, over)
+	maps.DeleteFunc(all, func(_ string, v json.RawMessage) bool { return string(v) == "null" })
+	raw, _ := json.Marshal(all) // it came from JSON
+	return raw
+}
+
+// readOverlay checks the mode, and returns the options of the overlay.
+func (h *Host) readOverlay(req *forkRequest) (json.RawMessage, error) {
 	var o struct {
 		Configurable json.RawMessage `json:"configurable"`
 	}
@@ -94,7 +114,7 @@ func readOverlay(req *forkRequest) (json.RawMessage, error) {
 		}
 		return nil, nil
 	case "branch":
-		return o.Configurable, checkConfigurable(o.Configurable, true)
+		return o.Configurable, checkConfigurable(o.Configurable, h.cfg.Conformance)
 	}
 	return nil, invalid("mode is replay or branch")
 }

@@ -1,6 +1,7 @@
 package openwop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,8 @@ type Runs interface {
 type Interrupts interface {
 	Interrupt(ctx context.Context, id agentbus.InterruptID) (i agentbus.Interrupt, found bool, err error)
 	Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution) (agentbus.Interrupt, error)
-	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
+	StopRun(ctx context.Context, run agentbus.RunID, by, reason string, at time.Time) error
+	StopReason(ctx context.Context, run agentbus.RunID) (reason string, err error)
 }
 
 // A Starter begins the conversations of a configuration, which are workflows too
@@ -46,15 +48,19 @@ type Starter interface {
 	// none.
 	Workflow(name string) *Workflow
 	// Start begins one, or a branch of one, and returns when its run can be read. A
-	// run that there is already is left as it is.
+	// run that there is already is left as it is. It fails with CodeInvalidRequest
+	// for what may not be overridden.
 	Start(ctx context.Context, s Start) error
 	// Cancel ends the runs of a bus run for good, and returns when those that wait
 	// have ended: who drives the others learns it.
-	Cancel(ctx context.Context, run agentbus.RunID, by string) error
+	Cancel(ctx context.Context, run agentbus.RunID, by, reason string) error
 	// Resolve decides an interrupt and lets its run go on, on the credential of who
 	// decided. It fails as Resolve of a store, and with CodeInvalidRequest for what
 	// is no answer.
 	Resolve(ctx context.Context, id agentbus.InterruptID, r agentbus.Resolution, auth agentbus.Credential) error
+	// Resume lets a run go on that waits for the credential of its payer: on auth. It
+	// fails with CodeRunConflict when somebody else has let it.
+	Resume(ctx context.Context, run agentbus.RunID, auth agentbus.Credential) error
 	// Replay drives one that has ended again over its record, and returns where it
 	// differs; nil: nowhere (R23).
 	Replay(ctx context.Context, id agentbus.ExecutionID) (*Divergence, error)
@@ -71,11 +77,25 @@ type Start struct {
 	Threshold *float64            // below which a confidence is low; nil: 0.7 (E30)
 	Timeout   time.Duration       // 0: none
 	Started   agentbus.RunStarted // how it was asked for: its first event tells
+	Overrides Overrides           // in place of what is configured (E7)
+	Budget    *agentbus.Micros    // what its turns may cost at most, whatever is configured; nil: as that says
 
 	// From is the run that it is a branch of, of whose turns the first Turns are
 	// kept; "": of none.
 	From  agentbus.RunID
 	Turns int
+}
+
+// Overrides are what a run of a conversation has in place of what is configured
+// (E7, E35). The zero value is nothing.
+type Overrides struct {
+	RecursionLimit int   `json:"recursion_limit,omitempty"` // nodes that it may begin; 0: any number
+	TokenBudget    int64 `json:"token_budget,omitempty"`    // tokens that it may take; 0: any number
+	// Of the participants that are models.
+	Model       string            `json:"model,omitempty"`       // "": their own
+	Temperature *float64          `json:"temperature,omitempty"` // nil: as they like
+	MaxTokens   int               `json:"max_tokens,omitempty"`  // of one answer; 0: as they like
+	Prompts     map[string]string `json:"prompts,omitempty"`     // by node
 }
 
 // A Divergence is where a replay is not what its source was (E53).
@@ -318,7 +338,8 @@ func (h *Host) renewing(ctx context.Context, cancel context.CancelCauseFunc, l a
 			}
 			_, err := h.cfg.Store.Renew(ctx, l, h.cfg.Lease)
 			if code := agentbus.CodeOf(err); code == agentbus.CodeRunStopped {
-				cancel(&cancellation{reason: "stopped"})
+				reason, _ := h.cfg.Store.StopReason(ctx, agentbus.RunID(l.Execution)) // a workflow is its bus run
+				cancel(&cancellation{reason: cmp.Or(reason, "stopped")})
 			} else if code == agentbus.CodeLeaseLost {
 				cancel(err)
 			}

@@ -74,7 +74,9 @@ func (h *Host) resolve(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 	auth := agentbus.NewCredential(r.Header.Get("Authorization"))
 	redact := h.cfg.Redact().With(eventlog.Secret{ID: "caller", Value: auth})
 	id, res := open.interrupt(e.ID), agentbus.Resolution{Decision: decisionOf(value), By: p.ID, At: time.Now()}
-	if _, ours := readSpec(e); ours {
+	if _, ours := readSpec(e); open.lacks() {
+		err = h.credited(r, e, res.Decision, auth)
+	} else if ours {
 		res.Text = string(redact.JSON(value))
 		_, err = h.cfg.Store.Resolve(r.Context(), id, res)
 	} else if err = h.decides(&res, asked.Kind, value, redact); err == nil {
@@ -92,7 +94,23 @@ func (h *Host) resolve(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 	if Drives(e) {
 		h.kick(e.ID)
 	}
-	return answer(w, http.StatusOK, map[string]any{"status": StatusRunning})
+	status := StatusRunning
+	if open.lacks() && res.Decision == agentbus.DecisionDenied {
+		status = StatusCancelling
+	}
+	return answer(w, http.StatusOK, map[string]any{"status": status})
+}
+
+// credited lets a run go on that waits for the credential of its payer, on the one
+// that its answer came with, or ends it (E57, R18).
+func (h *Host) credited(r *http.Request, e *agentbus.Execution, d agentbus.Decision, auth agentbus.Credential) error {
+	if h.cfg.Conversations == nil {
+		return refuse(http.StatusConflict, "run_not_resumable", "the host does not drive this run")
+	}
+	if d == agentbus.DecisionDenied {
+		return h.cfg.Conversations.Cancel(r.Context(), e.Run, string(e.Payer), "its payer sends no credential")
+	}
+	return h.cfg.Conversations.Resume(r.Context(), e.Run, auth)
 }
 
 // decides puts an answer into the words of a conversation's turn: its text, and the
@@ -131,16 +149,6 @@ func (h *Host) decides(r *agentbus.Resolution, kind string, value json.RawMessag
 }
 
 var errResolved = refuse(http.StatusConflict, "interrupt_already_resolved", "this interrupt is decided already")
-
-// waiting returns what a node waits for.
-func (f *Fold) waiting(node, key string) (suspended, bool) {
-	for k, s := range f.open {
-		if s.NodeID == node && (key == "" || key == k) {
-			return s, true
-		}
-	}
-	return suspended{}, false
-}
 
 // decisionOf is an answer in the words of the store.
 func decisionOf(value json.RawMessage) agentbus.Decision {
@@ -242,9 +250,12 @@ func (h *Host) readToken(w http.ResponseWriter, r *http.Request, p agentbus.Prin
 		}
 		return notFound("interrupt_not_found", "there is no such interrupt")
 	}
-	i, _, err := h.cfg.Store.Interrupt(r.Context(), open.interrupt(e.ID))
+	i, found, err := h.cfg.Store.Interrupt(r.Context(), open.interrupt(e.ID))
 	if err != nil {
 		return err
+	}
+	if !found { // it is none of the store's, and waits for ever
+		i.Expires = time.Now().Add(h.cfg.InterruptTimeout)
 	}
 	return answer(w, http.StatusOK, map[string]any{
 		"runId": e.ID, "nodeId": node, "interruptId": key, "interrupt": f.questions[key], "token": h.token(e.ID, key, i.Expires), "expiresAt": i.Expires.UTC(),

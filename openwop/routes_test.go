@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agentbus/agentbus/internal/woptest"
 	"github.com/agentbus/agentbus/openwop"
 )
 
@@ -311,7 +312,7 @@ func TestForkRefusals(t *testing.T) {
 // E51: a branch runs live under its overlay, from any event of its source on.
 func TestBranchFromEveryEvent(t *testing.T) {
 	t.Parallel()
-	b, s := newBus(t), wire(t)
+	b, s := newBus(t), woptest.Load(t)
 	for _, workflow := range []string{"conformance-agent-reasoning", "conformance-multi-agent-handoff", "conformance-conversation-replay", "conformance-failure"} {
 		run := b.start(workflow)
 		b.settle(run)
@@ -323,7 +324,7 @@ func TestBranchFromEveryEvent(t *testing.T) {
 			}
 			id := out["runId"].(string)
 			snap, forked := b.settle(id), b.events(id)
-			if s.events(t, forked); snap["status"] != "completed" && workflow != "conformance-failure" {
+			if s.Events(t, forked); snap["status"] != "completed" && workflow != "conformance-failure" {
 				t.Errorf("branch at %d: %v", from, snap)
 			}
 			if diff := cmp.Diff(typesOf(events, ""), typesOf(forked, "")); diff != "" {

@@ -331,11 +331,24 @@ func (f *Fold) addNode(e *agentbus.Event) {
 // waits notes that the run is parked on interrupts that were asked before: of the
 // branches of a conversation one may have gone on, and the others wait still.
 func (f *Fold) waits() {
-	for _, key := range slices.Sorted(maps.Keys(f.open)) {
-		s := f.open[key]
+	if s, any := f.waiting("", ""); any {
 		f.waitsFor(&s)
-		return
 	}
+}
+
+// waiting returns the first of what a node waits for, or of what any does; key, unless
+// "", is which one. The credential of the payer goes first: nothing goes on without.
+func (f *Fold) waiting(node, key string) (found suspended, any bool) {
+	for _, k := range slices.Sorted(maps.Keys(f.open)) {
+		s := f.open[k]
+		if node != "" && s.NodeID != node || key != "" && k != key {
+			continue
+		}
+		if !any || s.lacks() {
+			found, any = s, true
+		}
+	}
+	return found, any
 }
 
 // A suspended node waits for interrupts: those that a turn of a conversation names,
@@ -349,6 +362,9 @@ type suspended struct {
 		} `json:"ask"`
 	} `json:"agentbus"`
 }
+
+// lacks reports whether it is the credential of the payer that a run waits for.
+func (s *suspended) lacks() bool { return s.Reason == agentbus.ReasonCredential }
 
 // interrupt returns the id in the store of what a node of a run waits for.
 func (s *suspended) interrupt(run agentbus.ExecutionID) agentbus.InterruptID {

@@ -2,6 +2,8 @@ package openwop
 
 import (
 	"encoding/json"
+	"math"
+	"strings"
 
 	"github.com/agentbus/agentbus"
 )
@@ -60,6 +62,19 @@ type configurable struct {
 	EscalationThreshold *float64 `json:"escalationThreshold"`
 	ReasoningVerbosity  string   `json:"reasoningVerbosity"`
 	OnHalt              string   `json:"onHalt"`
+
+	// What conversations act on alone.
+	Model       *string           `json:"model"`
+	Temperature *float64          `json:"temperature"`
+	MaxTokens   *int              `json:"maxTokens"`
+	Prompts     map[string]string `json:"promptOverrides"`
+	Budget      *budget           `json:"budget"`
+}
+
+// A budget is what a run may spend (E35).
+type budget struct {
+	MaxTokens  *int64   `json:"maxTokens"`
+	MaxCostUSD *float64 `json:"maxCostUsd"`
 }
 
 // The bounds of a run, as discovery tells them (E4).
@@ -87,6 +102,35 @@ func (c *configurable) timeoutMS() int64 {
 		return maxRunDurationMS
 	}
 	return *c.RunTimeoutMS
+}
+
+// overrides are what a conversation has in place of what is configured.
+func (c *configurable) overrides() Overrides {
+	o := Overrides{RecursionLimit: c.recursionLimit(), Temperature: c.Temperature}
+	if c.Model != nil {
+		o.Model = *c.Model
+	}
+	if c.MaxTokens != nil {
+		o.MaxTokens = *c.MaxTokens
+	}
+	if c.Budget != nil && c.Budget.MaxTokens != nil {
+		o.TokenBudget = *c.Budget.MaxTokens
+	}
+	for name, text := range c.Prompts {
+		if o.Prompts == nil {
+			o.Prompts = map[string]string{}
+		}
+		o.Prompts[strings.TrimPrefix(name, "prompt:")] = text
+	}
+	return o
+}
+
+// cost is what a conversation may cost; nil: as it is configured.
+func (c *configurable) cost() *agentbus.Micros {
+	if c.Budget == nil || c.Budget.MaxCostUSD == nil {
+		return nil
+	}
+	return new(agentbus.Micros(math.Round(*c.Budget.MaxCostUSD * 1e6)))
 }
 
 func (c *configurable) threshold() float64 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/sse"
+	"github.com/agentbus/agentbus/internal/woptest"
 	"github.com/agentbus/agentbus/openwop"
 )
 
@@ -138,7 +139,7 @@ func TestModes(t *testing.T) {
 // E14: values gives the state at once, after every change, and at the end.
 func TestValues(t *testing.T) {
 	t.Parallel()
-	b, s := newBus(t), wire(t)
+	b, s := newBus(t), woptest.Load(t)
 	run := b.start("conformance-identity", object{"inputs": object{"payload": 1}})
 	b.settle(run)
 	_, frames := b.stream(run, "?streamMode=values")
@@ -152,7 +153,7 @@ func TestValues(t *testing.T) {
 			if err := json.Unmarshal(f.data, &last); err != nil {
 				t.Fatal(err)
 			}
-			s.check(t, "run-snapshot.schema.json", any(last))
+			s.Check(t, "run-snapshot.schema.json", any(last))
 		}
 	}
 	if diff := cmp.Diff(b.settle(run), last); diff != "" {
@@ -222,7 +223,7 @@ func TestPoll(t *testing.T) {
 // events end, and its sleeping and waiting nodes are not begun twice.
 func TestAnotherProcessGoesOn(t *testing.T) {
 	t.Parallel()
-	s := wire(t)
+	s := woptest.Load(t)
 	dead := newBus(t, func(c *openwop.Config) { c.Lease = time.Second })
 	sleeping := dead.start("conformance-delay", object{"inputs": object{"delayMs": 300}})
 	waiting := dead.start("conformance-approval")
@@ -269,7 +270,7 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 	}
 	for _, run := range []string{sleeping, waiting} {
 		events := b.events(run)
-		s.events(t, events)
+		s.Events(t, events)
 		if got := typesOf(events, "interrupt.requested"); len(got) > 1 {
 			t.Errorf("it asked %d times", len(got))
 		}

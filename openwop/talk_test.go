@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/woptest"
 	"github.com/agentbus/agentbus/openwop"
 )
 
@@ -19,12 +20,14 @@ type stage struct {
 	diverged *openwop.Divergence
 }
 
-func (s *stage) Workflow(string) *openwop.Workflow                    { return nil }
-func (s *stage) Start(context.Context, openwop.Start) error           { return nil }
-func (s *stage) Cancel(context.Context, agentbus.RunID, string) error { return nil }
+func (s *stage) Workflow(string) *openwop.Workflow                            { return nil }
+func (s *stage) Start(context.Context, openwop.Start) error                   { return nil }
+func (s *stage) Cancel(context.Context, agentbus.RunID, string, string) error { return nil }
 func (s *stage) Replay(context.Context, agentbus.ExecutionID) (*openwop.Divergence, error) {
 	return s.diverged, nil
 }
+
+func (s *stage) Resume(context.Context, agentbus.RunID, agentbus.Credential) error { return nil }
 
 func (s *stage) Resolve(context.Context, agentbus.InterruptID, agentbus.Resolution, agentbus.Credential) error {
 	return nil
@@ -76,7 +79,7 @@ func TestConversationIsToldAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBus(t, func(c *openwop.Config) { c.Conversations = &stage{diverged} })
-			s, run := wire(t), b.spoken(spokenEvents()...)
+			s, run := woptest.Load(t), b.spoken(spokenEvents()...)
 			status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+":fork", object{"mode": "replay"})
 			if status != http.StatusCreated {
 				t.Fatal(status, out)
@@ -84,7 +87,7 @@ func TestConversationIsToldAgain(t *testing.T) {
 			again := out["runId"].(string)
 			b.settle(again)
 			was, is := b.events(run), b.events(again)
-			s.events(t, is)
+			s.Events(t, is)
 			if diverged == nil != !slices.Contains(typesOf(is, ""), "replay.diverged") {
 				t.Error(typesOf(is, ""))
 			}
@@ -116,9 +119,9 @@ func TestConversationIsToldAgain(t *testing.T) {
 // and none of the nodes that only they have.
 func TestDiscoveryIsTrue(t *testing.T) {
 	t.Parallel()
-	b, s := newBus(t, func(c *openwop.Config) { c.Conformance, c.Conversations = false, &stage{} }), wire(t)
+	b, s := newBus(t, func(c *openwop.Config) { c.Conformance, c.Conversations = false, &stage{} }), woptest.Load(t)
 	_, doc, head := b.do(http.MethodGet, "/.well-known/openwop", nil, "Authorization", "")
-	s.check(t, "capabilities.schema.json", any(doc))
+	s.Check(t, "capabilities.schema.json", any(doc))
 	for _, member := range []string{"fixtures", "conformance", "multiAgent"} {
 		if doc[member] != nil {
 			t.Errorf("%s is claimed: %v", member, doc[member])

@@ -48,7 +48,7 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 		Header: headers(a.Headers), Secrets: secrets(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
 		Affinity: a.Affinity == config.AffinityConversation, AffinityKey: s.store.InstallKey(), Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
 		Concurrency: a.Concurrency, Queue: a.Queue, QueueTimeout: a.QueueTimeout,
-		Kagent: a.Kagent, ACL: acl(a.ACL), RefuseUnknown: a.OnCrash == config.CrashRefuse,
+		Kagent: a.Kagent, Tools: a.Tools, ACL: acl(a.ACL), RefuseUnknown: a.OnCrash == config.CrashRefuse,
 	}
 	if a.Price != nil {
 		t.Price, t.Priced = agentbus.Price(*a.Price), true
@@ -146,14 +146,16 @@ func (s *wiring) agent(name string) (agentbus.Backend, error) {
 }
 
 // carried tells the gateway the place of a call in its chain of agents, which no
-// header has (C4).
+// header has (C4), and the model that is asked for.
 func carried(b agentbus.Backend) agentbus.Backend {
 	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		asked := *c
+		asked.Model = "" // the model of a request to the bus is an agent
 		if mark, ok := gateway.InProcessOf(ctx); ok {
-			mark.Chain, mark.Inline = c.Lineage.Chain, c.Inline
+			mark.Chain, mark.Inline, mark.Model = c.Lineage.Chain, c.Inline, c.Model
 			ctx = gateway.WithInProcess(ctx, mark)
 		}
-		return b.Call(ctx, c)
+		return b.Call(ctx, &asked)
 	})
 }
 

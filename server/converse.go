@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/gateway"
+	"github.com/agentbus/agentbus/openwop"
 	"github.com/agentbus/agentbus/server/config"
 )
 
@@ -49,6 +51,9 @@ type Start struct {
 	Threshold *float64
 	// Started is how the run was asked for, as its first event tells.
 	Started agentbus.RunStarted
+	// Overrides are in place of what is configured; a run that is forked without
+	// Started keeps those of its source (E7).
+	Overrides openwop.Overrides
 	// From forks another run (R23): the conversation and its seed are that one's,
 	// with the definition of today; Run is the new one's id. nil: a run of its own.
 	From *Fork
@@ -79,6 +84,7 @@ type spec struct {
 	Reasoning string               `json:"reasoning,omitempty"`
 	Threshold *float64             `json:"threshold,omitempty"` // of confidences (E30)
 	Started   *agentbus.RunStarted `json:"started,omitempty"`   // how it was asked for over the event wire
+	Overrides *openwop.Overrides   `json:"overrides,omitempty"` // with Started
 }
 
 // tell sets in o what the events of its run tell beside what happens.
@@ -138,7 +144,7 @@ func (s *wiring) options(run agentbus.RunID) conversation.Options {
 	return conversation.Options{
 		Run: run, Payer: LocalPayer, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, MaxDepth: s.cfg.Limits.MaxDepth,
 		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
-		NoEscalation: s.cfg.Escalation == config.EscalationOff,
+		NoEscalation: s.cfg.Escalation == config.EscalationOff, StopReason: s.store.StopReason,
 	}
 }
 
@@ -165,8 +171,9 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 		sp, err = s.resumed(ctx, st, &o)
 	case st.From != nil:
 		begun := sp
-		sp, o.Seed, err = s.forked(ctx, st.From)
-		sp.Deadline, sp.OnHalt, sp.Reasoning, sp.Threshold, sp.Started = begun.Deadline, begun.OnHalt, begun.Reasoning, begun.Threshold, begun.Started
+		if sp, o.Seed, err = s.forked(ctx, st.From); err == nil {
+			err = sp.branch(&begun)
+		}
 	}
 	if err != nil {
 		return c, o, err
@@ -193,9 +200,30 @@ func (st *Start) spec(deadline time.Time) spec {
 		Threshold: st.Threshold,
 	}
 	if st.Started.Transport != "" {
-		sp.Started = &st.Started
+		sp.Started, sp.Overrides = &st.Started, &st.Overrides
 	}
 	return sp
+}
+
+// branch makes sp, of the source of a fork, that of the fork, which was asked for as
+// begun. The turns that it keeps were asked with the prompts of the source.
+func (sp *spec) branch(begun *spec) error {
+	was := sp.Overrides
+	sp.Deadline, sp.OnHalt, sp.Reasoning, sp.Threshold, sp.Started = begun.Deadline, begun.OnHalt, begun.Reasoning, begun.Threshold, begun.Started
+	if begun.Budget != nil {
+		sp.Budget = begun.Budget
+	}
+	if begun.Overrides == nil {
+		return nil
+	}
+	sp.Overrides = begun.Overrides
+	if was == nil {
+		was = &openwop.Overrides{}
+	}
+	if sp.From.Turns > 0 && !maps.Equal(was.Prompts, begun.Overrides.Prompts) {
+		return notOverridden("promptOverrides", nil, "the turns that the branch keeps were asked with other prompts")
+	}
+	return nil
 }
 
 // resumed returns how the conversation of a run was built, and sets in o who
@@ -270,8 +298,11 @@ func (s *wiring) defined(sp spec) (conversation.Conversation, error) {
 	if sp.MaxTurns > 0 {
 		c.MaxTurns = sp.MaxTurns
 	}
-	if sp.Budget != nil {
+	if sp.Budget != nil && (sp.Started == nil || c.Budget == nil || *sp.Budget < *c.Budget) { // who asks over the wire cannot raise it
 		c.Budget = sp.Budget
+	}
+	if err == nil && sp.Overrides != nil {
+		err = s.override(&c, &def, sp.Overrides)
 	}
 	c.OnHalt = cmp.Or(sp.OnHalt, c.OnHalt)
 	return c, err

@@ -77,6 +77,7 @@ func (b *starts) Start(ctx context.Context, st openwop.Start) error {
 	begun := Start{
 		Conversation: st.Workflow, Seed: st.Seed, Run: st.Run, Authorization: st.Auth, Timeout: st.Timeout,
 		OnHalt: conversation.OnHalt(st.OnHalt), Reasoning: st.Reasoning, Threshold: st.Threshold, Started: st.Started,
+		Overrides: st.Overrides, Budget: st.Budget,
 	}
 	if st.From != "" {
 		begun.From = &Fork{Run: st.From, Turn: st.Turns}
@@ -111,6 +112,15 @@ func (b *starts) Resolve(ctx context.Context, id agentbus.InterruptID, r agentbu
 		b.log.LogAttrs(ctx, slog.LevelWarn, "run not taken up", slog.String("run", string(run)), slog.Any("error", err))
 	}
 	return nil // it is decided
+}
+
+// Resume drives a run that waits for the credential of its payer; see
+// openwop.Starter.
+func (b *starts) Resume(ctx context.Context, run agentbus.RunID, auth agentbus.Credential) error {
+	if !b.driven.begin(run) {
+		return driven(run, b.owner)
+	}
+	return b.begin(ctx, Start{Run: run, Resume: true, Authorization: auth})
 }
 
 // begin drives a run, which the caller has begun to, until it is to be left. It
@@ -185,7 +195,11 @@ func (b *starts) timed(ctx context.Context, st *Start) error {
 }
 
 // Cancel stops a bus run for good, and ends what of it waits; see openwop.Starter.
-func (b *starts) Cancel(ctx context.Context, run agentbus.RunID, by string) error {
+// The reason is stored first: whoever drives the run asks for it as its calls end.
+func (b *starts) Cancel(ctx context.Context, run agentbus.RunID, by, reason string) error {
+	if err := b.store.StopRun(ctx, run, by, reason, time.Now()); err != nil {
+		return err
+	}
 	_, err := b.Stop(ctx, run, by)
 	return err
 }

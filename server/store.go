@@ -59,8 +59,10 @@ type Reader interface {
 
 // Stops are the runs that an operator stopped (G14).
 type Stops interface {
-	// StopRun notes that a run was stopped: by whom, and when.
-	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
+	// StopRun notes that a run was stopped: by whom, why, and when.
+	StopRun(ctx context.Context, run agentbus.RunID, by, reason string, at time.Time) error
+	// StopReason returns why; "" when nobody said, or it was not stopped.
+	StopReason(ctx context.Context, run agentbus.RunID) (reason string, err error)
 	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
 }
 

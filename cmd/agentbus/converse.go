@@ -216,7 +216,9 @@ func halted(ctx context.Context, r *conversation.Result, why string) error {
 	}
 	switch h := &r.Halt; h.Kind {
 	case agentbus.HaltBudget:
-		if !h.Failed {
+		if h.LimitTokens > 0 {
+			resume = "see agentbus trace " + string(r.Run) + "; run it anew with more tokens"
+		} else if !h.Failed {
 			resume += " --max-usd USD, with more than that"
 		}
 		return &failure{exit: exitBudget, what: paused + h.String(), next: resume}
@@ -246,6 +248,8 @@ func halted(ctx context.Context, r *conversation.Result, why string) error {
 		return &failure{exit: exitWaiting, what: "waiting-auth: " + h.Reason, next: "set AGENTBUS_TOKEN to a key of who pays; then " + resume}
 	case agentbus.HaltDeadline:
 		return &failure{exit: exitFailed, what: "over: its time was up after " + plural(h.Turns, "turn"), next: "see agentbus trace " + string(r.Run)}
+	case agentbus.HaltRecursionLimit:
+		return &failure{exit: exitFailed, what: "failed: " + h.String(), next: "see agentbus trace " + string(r.Run) + "; run it anew with a higher recursionLimit"}
 	case agentbus.HaltDone, agentbus.HaltMaxTurns, agentbus.HaltPredicate:
 	}
 	return nil

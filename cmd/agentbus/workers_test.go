@@ -89,7 +89,7 @@ func TestServeLeavesAlone(t *testing.T) {
 	path := configure(t, talkOf(a, b, ""))
 	s := opened(t, path, nil)
 	stopped := killedInTurn(t, path, b, nil)
-	if err := s.StopRun(t.Context(), stopped, "ops", time.Now()); err != nil {
+	if err := s.StopRun(t.Context(), stopped, "ops", "", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	changed := killedInTurn(t, path, b, nil)
@@ -139,7 +139,7 @@ func TestStoppedElsewhere(t *testing.T) {
 	}
 	run := agentbus.RunID(strings.TrimPrefix(p.lines.Text(), "run "))
 	s := opened(t, path, nil)
-	if err := s.StopRun(t.Context(), run, "ops", time.Now()); err != nil {
+	if err := s.StopRun(t.Context(), run, "ops", "", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	p.rest()

@@ -60,6 +60,7 @@ var rooms = []room{
 	{path: "internal/require", floor: 1, reach: nothing, kit: true},
 	{path: "internal/openapi", floor: 1, reach: nothing, kit: true},
 	{path: "internal/pgtest", floor: 1.5, reach: 1, kit: true},                // a PostgreSQL for tests; it says with require what is missing
+	{path: "internal/woptest", floor: 3.5, reach: 3, kit: true},               // events against the schemas of the wire
 	{path: "internal/sqlitetest", floor: 4, reach: 3, store: true, kit: true}, // new stores for tests, quickly
 	{path: "internal/otlptest", floor: 1, reach: nothing, kit: true},
 	{path: "internal/archtest", floor: 1, reach: nothing, kit: true},

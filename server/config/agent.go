@@ -29,6 +29,7 @@ type Agent struct {
 	Affinity       AgentAffinity                  `yaml:"affinity" for:"openai|a2a|exec" enum:"conversation" doc:"conversation: the calls of one conversation of one payer go to the same of urls for as long as it answers (G13), or to the same working directory and worker of a program (B4). Empty: to any."`
 	Eject          Eject                          `yaml:"eject" for:"openai|a2a" doc:"When one of urls is left out (G13)."`
 	Model          string                         `yaml:"model" for:"openai" doc:"The agent's own name of its model. Empty: the caller's is passed on."`
+	Models         []string                       `yaml:"models" for:"openai" pattern:"^[!-~]{1,256}$" example:"[gpt-x-mini]" doc:"Models that a run may ask for in place of model, at the price of this agent (configurable.model, E7). Empty: none."`
 	APIKeyEnv      string                         `yaml:"api_key_env" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" for:"openai|a2a" doc:"Environment variable that holds the agent's API key."`
 	APIKeyFile     string                         `yaml:"api_key_file" for:"openai|a2a" doc:"File that holds the agent's API key, on one line."`
 	Headers        map[string]agentbus.Credential `yaml:"headers" keys:"^[!#$%&'*+.^_|~0-9A-Za-z-]{1,128}$" for:"openai|a2a" doc:"Headers added to every call of the agent. Protocol headers and Authorization cannot be set (K6)."`
@@ -66,7 +67,7 @@ type Agent struct {
 
 	ACL        *ACL             `yaml:"acl" doc:"Who may call the agent, by evidence of identity (C24). Absent: whoever the agents of its key let."`
 	Detach     AgentDetach      `yaml:"detach" default:"on" enum:"on|off" doc:"off: a call ends when its caller leaves, whatever the section detach says (G14)."`
-	Tools      []string         `yaml:"tools" for:"openai" pattern:"^[a-z0-9_-]+:.+$" example:"[writer:search]" doc:"The tools that it may call, as SCOPE:NAME; in conversations another call is told as forbidden (E27). Absent: those of tools.default."`
+	Tools      []string         `yaml:"tools" for:"openai" pattern:"^[a-z0-9_-]+:.+$" example:"[writer:search]" doc:"The tools that it may call, as SCOPE:NAME, where SCOPE is its slug: others are taken out of requests to it, and a call of another in a conversation is told as forbidden (E27). Absent: requests pass as they come, and conversations go by tools.default."`
 	Price      *Price           `yaml:"price" doc:"What a call costs the payer. Absent: nothing is known of its price."`
 	UsageCost  bool             `yaml:"usage_cost" doc:"Charge what the agent reports as usage.cost, in place of price (G26)."`
 	MaxCostUSD *agentbus.Micros `yaml:"max_cost_usd" doc:"The most one call can cost, in USD: what is reserved for it before it is made (G27)."`

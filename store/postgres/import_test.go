@@ -64,7 +64,7 @@ func fill(t *testing.T, s storetest.Store) {
 	begun[0].State, begun[0].Reply.Text = agentbus.TurnDone, difficult
 	must(s.Finish(t.Context(), begun[0], nil, agentbus.Event{Type: "held", Run: "run_a", Hold: 1}))
 	must(s.CreateKey(t.Context(), agentbus.APIKey{Hash: agentbus.Digest{7}, Handle: "h", Principal: agentbus.Principal{ID: "p", InterAgent: true}, Created: time.Now()}))
-	must(s.StopRun(t.Context(), "run_z", difficult, time.Now()))
+	must(s.StopRun(t.Context(), "run_z", difficult, "", time.Now()))
 	must(s.KeepHop(t.Context(), agentbus.HopToken{Run: "run_a", RequestID: "r", Sent: true, Token: "t", At: time.Now()}))
 	must(s.Check(t.Context()))
 }

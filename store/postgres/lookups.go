@@ -58,12 +58,12 @@ func (s *Store) Unfinished(ctx context.Context) ([]agentbus.CallRecord, error) {
 	return list(ctx, s, "list unfinished calls", readCall, "SELECT "+callColumns+" FROM calls c WHERE c.state = 'executing' ORDER BY c.id")
 }
 
-// StopRun notes that a run was stopped: by whom, and when. Again changes
+// StopRun notes that a run was stopped: by whom, why, and when. Again changes
 // nothing. Sealed credentials of the run are removed (R18), its interrupts
 // are withdrawn, and it is no orphan any more (R19).
-func (s *Store) StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error {
+func (s *Store) StopRun(ctx context.Context, run agentbus.RunID, by, reason string, at time.Time) error {
 	_, err := write(ctx, s, "stop a run", func(c *conn) (struct{}, error) {
-		_, err := c.exec("INSERT INTO stopped_runs (run, stopped_by, at) VALUES ($1, $2, $3) ON CONFLICT (run) DO NOTHING", string(run), by, micros(at))
+		_, err := c.exec("INSERT INTO stopped_runs (run, stopped_by, reason, at) VALUES ($1, $2, $3, $4) ON CONFLICT (run) DO NOTHING", string(run), by, reason, micros(at))
 		if err == nil {
 			_, err = c.exec("DELETE FROM sealed_credentials WHERE execution IN (SELECT id FROM executions WHERE run = $1)", string(run))
 		}
@@ -77,6 +77,12 @@ func (s *Store) StopRun(ctx context.Context, run agentbus.RunID, by string, at t
 		s.bells.ring(stopsRoom)
 	}
 	return err
+}
+
+// StopReason returns why a run was stopped; "" when nobody said, or it was not.
+func (s *Store) StopReason(ctx context.Context, run agentbus.RunID) (string, error) {
+	reason, _, err := only(ctx, s, "find why a run was stopped", func(r *row) string { return r.text() }, "SELECT reason FROM stopped_runs WHERE run = $1", string(run))
+	return reason, err
 }
 
 // StoppedRuns returns the runs that were stopped, in the order of their ids.

@@ -24,7 +24,7 @@ var exported = []struct{ table, query string }{
 	{"payers", "SELECT payer, max(seq) AS seq, hash, charged_sum, unbilled_sum, charges FROM entries GROUP BY payer"},
 	{"accounts", "SELECT account, held, spent, calls, opened FROM accounts"},
 	{"holds", "SELECT call_id, amount, accounts FROM holds"},
-	{"stopped_runs", "SELECT run, stopped_by, at FROM stopped_runs"},
+	{"stopped_runs", "SELECT run, stopped_by, reason, at FROM stopped_runs"},
 	// Leases go by another clock there: all of them are over.
 	{"executions", `SELECT number, id, run, conversation, definition, seed, payer, path, parent, depth, first, spec, state, halt, owner, epoch,
 		iif(expires IS NULL, NULL, 0) AS expires, began, ended FROM executions ORDER BY number`},

@@ -22,7 +22,7 @@ func TestSecretsOfAnInterruptAreErased(t *testing.T) {
 			_, err := a.s.ExpireInterrupts(t.Context(), time.Now().Add(time.Hour), 9)
 			return err
 		},
-		"stopped": func(a *asked) error { return a.s.StopRun(t.Context(), "run_a", "ops", time.Now()) },
+		"stopped": func(a *asked) error { return a.s.StopRun(t.Context(), "run_a", "ops", "", time.Now()) },
 		"used": func(a *asked) error {
 			if err := a.resolve(agentbus.DecisionGranted); err != nil {
 				return err

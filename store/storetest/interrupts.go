@@ -236,7 +236,7 @@ func aStopWithdrawsTheInterruptsOfTheRun(p *place) { // G14, R22
 	t := p.t
 	a := parked(t, p, "run_a")
 	b := parked(t, p, "run_b")
-	ok(t, "stop", p.StopRun(t.Context(), "run_a", "ops", began))
+	ok(t, "stop", p.StopRun(t.Context(), "run_a", "ops", "", began))
 	same(t, "withdrawn", interrupt(t, p, a.ID).Resolution.Decision, agentbus.DecisionWithdrawn)
 	left := interrupt(t, p, b.ID)
 	same(t, "of another run", left.Open(), true)
@@ -317,7 +317,7 @@ func anyInterleavingOfDecisions(p *place) {
 					}
 				}
 			case 1:
-				ok(p.t, "stop", p.StopRun(p.t.Context(), i.Run, "ops", at))
+				ok(p.t, "stop", p.StopRun(p.t.Context(), i.Run, "ops", "", at))
 				if want[i.ID] == "" {
 					want[i.ID] = agentbus.DecisionWithdrawn
 				}

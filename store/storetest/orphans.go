@@ -86,7 +86,7 @@ func aStoppedRunIsNoOrphan(p *place) { // R16, R19
 	t := p.t
 	opened(t, p, "run_a")
 	opened(t, p, "run_b")
-	ok(t, "stop", p.StopRun(t.Context(), "run_a", "ops", began))
+	ok(t, "stop", p.StopRun(t.Context(), "run_a", "ops", "", began))
 	same(t, "orphans", orphaned(t, p, 9, ""), []agentbus.ExecutionID{"run_b"})
 }
 
@@ -94,7 +94,7 @@ func aDriverOfAStoppedRunIsTold(p *place) { // R16
 	t := p.t
 	e := opened(t, p, "run_a")
 	other := opened(t, p, "run_b")
-	ok(t, "stop", p.StopRun(t.Context(), "run_a", "ops", began))
+	ok(t, "stop", p.StopRun(t.Context(), "run_a", "ops", "", began))
 	_, err := p.Renew(t.Context(), e.Lease, time.Hour)
 	refused(t, "renew", err, agentbus.CodeRunStopped)
 	_, err = p.Renew(t.Context(), other.Lease, time.Hour)
@@ -215,7 +215,7 @@ func aSealedCredentialGoesWithAStop(p *place) { // R18
 		e.Sealed = []byte(id)
 		claimed(t, p, e, agentbus.Claim{})
 	}
-	ok(t, "stop", p.StopRun(t.Context(), "run_a", "ops", began))
+	ok(t, "stop", p.StopRun(t.Context(), "run_a", "ops", "", began))
 	isSealed(t, p, "run_a", "")
 	isSealed(t, p, "run_b", "run_b")
 	e := execution("run_a")

@@ -288,7 +288,7 @@ func runsOfEveryStanding(p *place) []agentbus.RunID {
 	c.Run, c.Began, c.Ended = "run_refused", later(8), later(9)
 	ok(t, "record", p.Record(t.Context(), key, c))
 	drive(9, "run_stopped", nil)
-	ok(t, "stop", p.StopRun(t.Context(), "run_stopped", "ops", later(10)))
+	ok(t, "stop", p.StopRun(t.Context(), "run_stopped", "ops", "", later(10)))
 	_, err := p.Calls(t.Context(), "run_refused") // behind everything recorded
 	ok(t, "calls", err)
 	return []agentbus.RunID{
@@ -335,7 +335,7 @@ func runsAreChosenByHowTheyStand(p *place) { // U3, U10
 	key, c := refusedCall(8)
 	c.Run = "run_refused"
 	ok(p.t, "record", p.Record(p.t.Context(), key, c))
-	ok(p.t, "stop", p.StopRun(p.t.Context(), "run_executing", "ops", began))
+	ok(p.t, "stop", p.StopRun(p.t.Context(), "run_executing", "ops", "", began))
 	for _, sum := range listed(p, agentbus.RunFilter{By: agentbus.FigureRefusals, Least: map[agentbus.RunFigure]int64{agentbus.FigureRefusals: 2}}) {
 		same(p.t, "refused twice", sum.Run, "run_refused")
 	}

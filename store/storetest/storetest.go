@@ -93,7 +93,8 @@ type Upkeep interface {
 	ForgetEvents(ctx context.Context, before time.Time, limit int) (n int, err error)
 	ReleaseDead(ctx context.Context, alive func(owner string) bool) (n int, err error)
 	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
-	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
+	StopRun(ctx context.Context, run agentbus.RunID, by, reason string, at time.Time) error
+	StopReason(ctx context.Context, run agentbus.RunID) (reason string, err error)
 	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
 	Orphans(ctx context.Context, claim agentbus.Claim, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error)
 	Sealed(ctx context.Context, id agentbus.ExecutionID) (sealed []byte, found bool, err error)

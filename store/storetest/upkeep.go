@@ -160,12 +160,17 @@ func aLookupSaysWhatAReservationWould(p *place) { // G22, G23
 func aStoppedRunStaysStopped(p *place) {
 	t := p.t
 	for _, run := range []agentbus.RunID{"run_b", "run_a", "run_b"} {
-		ok(t, "stop", p.StopRun(t.Context(), run, "service:"+difficult, began))
+		ok(t, "stop", p.StopRun(t.Context(), run, "service:"+difficult, difficult, began))
 	}
 	p.reopen()
 	got, err := p.StoppedRuns(t.Context())
 	ok(t, "stopped runs", err)
 	same(t, "stopped runs", got, []agentbus.RunID{"run_a", "run_b"})
+	for run, want := range map[agentbus.RunID]string{"run_a": difficult, "run_c": ""} {
+		reason, err := p.StopReason(t.Context(), run)
+		ok(t, "why", err)
+		same(t, "why it was stopped", reason, want)
+	}
 }
 
 func theCallsOfATurnAreFoundByItsID(p *place) { // P17
