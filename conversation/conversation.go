@@ -228,8 +228,11 @@ func (c *Conversation) participantFaults(i int) (faults []error) {
 	default:
 		fault("auth", "%q is not %s or %s", p.Auth, AuthForwardUser, AuthAgentOwned)
 	}
-	if p.MaxCost < 0 || p.MaxTokens < 0 {
-		fault("max_cost", "and max_tokens: must not be negative")
+	if p.MaxCost < 0 {
+		fault("max_cost", "must not be negative")
+	}
+	if p.MaxTokens < 0 {
+		fault("max_tokens", "must not be negative")
 	}
 	return faults
 }

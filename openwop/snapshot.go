@@ -331,24 +331,24 @@ func (f *Fold) addNode(e *agentbus.Event) {
 // waits notes that the run is parked on interrupts that were asked before: of the
 // branches of a conversation one may have gone on, and the others wait still.
 func (f *Fold) waits() {
-	if s, any := f.waiting("", ""); any {
+	if s, waits := f.waiting("", ""); waits {
 		f.waitsFor(&s)
 	}
 }
 
 // waiting returns the first of what a node waits for, or of what any does; key, unless
 // "", is which one. The credential of the payer goes first: nothing goes on without.
-func (f *Fold) waiting(node, key string) (found suspended, any bool) {
+func (f *Fold) waiting(node, key string) (first suspended, found bool) {
 	for _, k := range slices.Sorted(maps.Keys(f.open)) {
 		s := f.open[k]
 		if node != "" && s.NodeID != node || key != "" && k != key {
 			continue
 		}
-		if !any || s.lacks() {
-			found, any = s, true
+		if !found || s.lacks() {
+			first, found = s, true
 		}
 	}
-	return found, any
+	return first, found
 }
 
 // A suspended node waits for interrupts: those that a turn of a conversation names,
