@@ -21,14 +21,17 @@ const (
 )
 
 // inspect tells all that is known of the chosen row.
-func (a *API) inspect(ctx context.Context, p *runPage) (*console.Inspector, error) {
-	r := &p.rows[p.chosen]
+func (a *API) inspect(req *http.Request, p *runPage) (*console.Inspector, error) {
+	ctx, r := req.Context(), &p.rows[p.chosen]
 	v := &console.Inspector{Line: p.line(p.chosen), Call: r.Call, JournalTurn: r.Turn, Ask: r.Interrupt, Content: a.cfg.Content, Commands: p.rowCommands(r)}
 	if r.Interrupt != nil {
 		v.Raw = console.Pretty(r.Interrupt)
 		return v, nil
 	}
 	v.Raw = console.Pretty(r)
+	if a.cfg.Driver != nil {
+		v.Fork = p.askFork(req, r)
+	}
 	if err := a.inspectTurn(ctx, r, v); err != nil {
 		return nil, err
 	}

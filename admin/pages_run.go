@@ -35,19 +35,32 @@ func (a *API) showRunPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return a.runPage(w, r, q, nil)
+}
+
+// runPage shows a run, and what came of its replay.
+func (a *API) runPage(w http.ResponseWriter, r *http.Request, q url.Values, replayed *console.Replay) error {
 	id := agentbus.RunID(r.PathValue("run"))
 	t, err := a.tree(r.Context(), id)
 	if err != nil {
 		return err
 	}
-	p := &runPage{runTree: t, path: "/console/runs/" + url.PathEscape(string(id))}
+	p := &runPage{runTree: t, path: runPath(id)}
 	p.measure()
 	p.choose(q.Get("turn"), q.Get("at"))
 	row := console.RunRow{RunSummary: t.RunSummary, Kind: t.Standing, Limit: t.Limit, Stop: stopAsk(r, &t.run)}
 	c := console.Run{
 		RunRow: row, Findings: p.findings(), Commands: p.commands(), Timeline: p.timeline(), With: q.Get("with"),
-		Live: p.path + "/live?last=" + version(t.run),
+		Live: p.path + "/live?last=" + version(t.run), Replayed: replayed,
 	}
+	if a.cfg.Driver != nil {
+		c.Asks = p.asks(r)
+	}
+	done, err := a.actions(r.Context(), agentbus.ActionQuery{Run: id, Limit: actionsShown})
+	if err != nil {
+		return err
+	}
+	c.Actions = done.Data
 	if len(t.record.Executions) > 0 && a.cfg.Cap != nil {
 		c.Cap = a.cfg.Cap(t.record.Executions[0])
 		p.burn(&c.Timeline, c.Cap)
@@ -58,7 +71,7 @@ func (a *API) showRunPage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if p.chosen >= 0 {
-		if c.Chosen, err = a.inspect(r.Context(), p); err != nil {
+		if c.Chosen, err = a.inspect(r, p); err != nil {
 			return err
 		}
 	}

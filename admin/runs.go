@@ -181,11 +181,7 @@ func (a *API) listCalls(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) listExecutions(w http.ResponseWriter, r *http.Request) error {
-	p, _, err := pageOf(r)
-	if err != nil {
-		return err
-	}
-	after, err := p.number(0)
+	limit, after, _, err := numberedPage(r)
 	if err != nil {
 		return err
 	}
@@ -193,7 +189,7 @@ func (a *API) listExecutions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l, err := cut(all(loops), p.limit, after, ordinal)
+	l, err := cut(all(loops), limit, after, ordinal)
 	return writePage(w, l, err)
 }
 
