@@ -14,6 +14,9 @@ import (
 // A Driver goes on with runs of conversations, and makes them again. It is safe
 // for concurrent use.
 type Driver interface {
+	// Drives reports whether the bus knows the conversation of an execution, so that
+	// its run can be resumed, forked and replayed here.
+	Drives(e agentbus.Execution) bool
 	// Resume lets a paused run go on, in the background, on the credential that is
 	// kept of it (R18). It may cost limit from now on; nil: what it might before.
 	// CodeRunNotFound: no driver of this store performed it. CodeRunConflict: it is
@@ -28,6 +31,9 @@ type Driver interface {
 
 // Replayed is what became of the replay of one execution.
 type Replayed = console.Replayed
+
+// maxDetail is how many bytes of a divergence are kept with who asked for a replay.
+const maxDetail = 512
 
 // A resumption is what came of resuming a run.
 type resumption struct {
@@ -48,6 +54,11 @@ func (a *API) driver() (Driver, error) {
 		return nil, notFound("driver on this bus", "use agentbus resume and agentbus replay where its conversations are configured")
 	}
 	return a.cfg.Driver, nil
+}
+
+// drives reports whether a run can be gone on with here.
+func (a *API) drives(rec *agentbus.RunRecord) bool {
+	return a.cfg.Driver != nil && len(rec.Executions) > 0 && a.cfg.Driver.Drives(rec.Executions[0])
 }
 
 // resume lets the run of a request go on, and keeps who did it (U5). limit is in
@@ -146,12 +157,16 @@ func (a *API) replay(r *http.Request) (v console.Replay, err error) {
 	if v.Executions, err = d.Replay(r.Context(), id); err != nil {
 		return v, err
 	}
+	turns, events := 0, 0
 	for _, e := range v.Executions {
-		v.Identical = v.Identical && e.Divergence == ""
+		turns, events = turns+e.Turns, events+e.Events
+		if e.Divergence != "" && v.Identical {
+			v.Identical = false
+			x.did.detail, _ = clip("diverges: "+e.Divergence, maxDetail)
+		}
 	}
-	x.did.detail = fmt.Sprintf("%d executions, as recorded", len(v.Executions))
-	if !v.Identical {
-		x.did.detail = "it diverges from its record"
+	if v.Identical {
+		x.did.detail = fmt.Sprintf("as recorded: %d turns, %d events", turns, events)
 	}
 	return v, nil
 }
@@ -167,13 +182,15 @@ func (a *API) replayRun(w http.ResponseWriter, r *http.Request) error {
 	return write(w, http.StatusOK, v)
 }
 
-// replayPage replays a run, and shows it with what came of that (U5, U11).
+// replayPage replays a run, and shows it: what came of that stands among what
+// operators did (U5, U11).
 func (a *API) replayPage(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.replay(r)
 	if err != nil {
 		return err
 	}
-	return a.runPage(w, r, url.Values{}, &v)
+	http.Redirect(w, r, runPath(v.Run)+"#did", http.StatusSeeOther)
+	return nil
 }
 
 // runPath is where the console shows a run.
@@ -181,9 +198,6 @@ func runPath(id agentbus.RunID) string { return "/console/runs/" + url.PathEscap
 
 // asks are the buttons that go on with a run, or make it again (U5, U11).
 func (p *runPage) asks(r *http.Request) (asks []console.Ask) {
-	if len(p.record.Executions) == 0 {
-		return nil
-	}
 	csrf := requestOf(r).csrf
 	if p.Standing == console.KindPaused {
 		resume := console.Ask{
@@ -203,7 +217,7 @@ func (p *runPage) asks(r *http.Request) (asks []console.Ask) {
 
 // askFork is the button that forks the run at a turn; nil: it cannot be.
 func (p *runPage) askFork(r *http.Request, row *treeRow) *console.Ask {
-	if row.Turn == nil || len(p.record.Executions) == 0 || row.Turn.Execution != p.record.Executions[0].ID {
+	if row.Turn == nil || row.Turn.Execution != p.record.Executions[0].ID {
 		return nil
 	}
 	turn := strconv.Itoa(row.Turn.Index)

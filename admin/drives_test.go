@@ -14,6 +14,8 @@ import (
 // A driver is one that does nothing, and says what it was asked.
 type driver struct{ diverges string }
 
+func (driver) Drives(e agentbus.Execution) bool { return e.Conversation == "review" }
+
 func (driver) Resume(_ context.Context, run agentbus.RunID, _ *agentbus.Micros) error {
 	if run != "run_a" {
 		return &agentbus.Error{Code: agentbus.CodeRunNotFound, Message: "no driver of this store ran " + string(run)}
@@ -52,14 +54,19 @@ func TestRunIsGoneOnWith(t *testing.T) {
 	if a := s.post("/console/runs/run_a/fork", url.Values{"turn": {"one"}}); a.status != http.StatusBadRequest {
 		t.Errorf("fork at no turn: %d", a.status)
 	}
-	s.post("/console/runs/run_a/replay", url.Values{}).shows(t, "replay", "as recorded", "9 events made again", "run.fork", "at turn 1 as run_new", "at most $2.500000")
+	if a := s.post("/console/runs/run_a/replay", url.Values{}); a.status != http.StatusSeeOther || a.header.Get("Location") != "/console/runs/run_a#did" {
+		t.Errorf("replay: %d %s", a.status, a.body)
+	}
+	s.page("/console/runs/run_a").shows(t, "what was done", "as recorded: 2 turns, 9 events", "run.fork", "at turn 1 as run_new", "at most $2.500000")
 	row := s.page("/console/runs/run_a?at=run_a-0").body
 	if !strings.Contains(row, "Fork at turn 0") {
 		t.Errorf("a turn cannot be forked at: %s", row)
 	}
 	other := open(t, func(c *admin.Config) { c.Driver = driver{"turn 1: it said something else"} })
 	other.fill()
-	other.visit().post("/console/runs/run_a/replay", url.Values{}).shows(t, "another replay", "diverges", "it said something else")
+	o := other.visit()
+	o.post("/console/runs/run_a/replay", url.Values{})
+	o.page("/console/runs/run_a").shows(t, "another replay", "diverges: turn 1: it said something else")
 	none := open(t, func(c *admin.Config) { c.Driver = nil })
 	none.fill()
 	v := none.visit()

@@ -35,11 +35,6 @@ func (a *API) showRunPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.runPage(w, r, q, nil)
-}
-
-// runPage shows a run, and what came of its replay.
-func (a *API) runPage(w http.ResponseWriter, r *http.Request, q url.Values, replayed *console.Replay) error {
 	id := agentbus.RunID(r.PathValue("run"))
 	t, err := a.tree(r.Context(), id)
 	if err != nil {
@@ -51,9 +46,9 @@ func (a *API) runPage(w http.ResponseWriter, r *http.Request, q url.Values, repl
 	row := console.RunRow{RunSummary: t.RunSummary, Kind: t.Standing, Limit: t.Limit, Stop: stopAsk(r, &t.run)}
 	c := console.Run{
 		RunRow: row, Findings: p.findings(), Commands: p.commands(), Timeline: p.timeline(), With: q.Get("with"),
-		Live: p.path + "/live?last=" + version(t.run), Replayed: replayed,
+		Live: p.path + "/live?last=" + version(t.run),
 	}
-	if a.cfg.Driver != nil {
+	if a.drives(&t.record) {
 		c.Asks = p.asks(r)
 	}
 	done, err := a.actions(r.Context(), agentbus.ActionQuery{Run: id, Limit: actionsShown})
@@ -282,7 +277,7 @@ func (a *API) compare(ctx context.Context, one, other agentbus.RunID) *console.C
 		next := said[i][c.Same]
 		c.Sides[i].Speaker = next.Speaker
 		if a.cfg.Content {
-			c.Sides[i].Text, _ = clip(next.Reply.Text)
+			c.Sides[i].Text, _ = clip(next.Reply.Text, maxSaid)
 		}
 	}
 	return c

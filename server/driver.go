@@ -12,6 +12,16 @@ import (
 // when it drains.
 type driver struct{ *Server }
 
+// Drives reports whether an execution is of a conversation that is known here.
+func (d driver) Drives(e agentbus.Execution) bool {
+	sp, ours := specOf(&e)
+	if !ours {
+		return false
+	}
+	_, known := d.now().cfg.Conversations[sp.Conversation]
+	return known || sp.Peers != nil
+}
+
 // Resume lets a paused run go on.
 func (d driver) Resume(ctx context.Context, run agentbus.RunID, limit *agentbus.Micros) error {
 	e, found, err := d.store.Execution(ctx, agentbus.ExecutionID(run))

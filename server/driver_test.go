@@ -64,9 +64,10 @@ conversations: {talk: {participants: [{agent: a}, {agent: b}], max_turns: 4, bud
 	}
 	var told []string
 	for _, a := range done {
-		told = append(told, a.By+" "+a.Kind+" "+a.Detail+" "+string(a.Code))
+		detail, _, _ := strings.Cut(a.Detail, ",") // how many events there were is another test's
+		told = append(told, a.By+" "+a.Kind+" "+detail+" "+string(a.Code))
 	}
-	want := "ops run.fork at turn 9 invalid_request, ops run.fork at turn 3 as " + forked + " , ops run.replay 1 executions, as recorded , ops run.resume  run_conflict, ops run.resume at most $1.000000 "
+	want := "ops run.fork at turn 9 invalid_request, ops run.fork at turn 3 as " + forked + " , ops run.replay as recorded: 4 turns , ops run.resume  run_conflict, ops run.resume at most $1.000000 "
 	if got := strings.Join(told, ", "); got != want {
 		t.Errorf("what operators did is %q, want %q", got, want)
 	}

@@ -24,7 +24,6 @@ type Run struct {
 	With     string     // the run it is compared with; "": none
 	Compared *Comparison
 	Asks     []Ask             // what can be done with it, beside stopping it
-	Replayed *Replay           // nil: it was not asked for
 	Actions  []agentbus.Action // what operators did with it
 }
 
