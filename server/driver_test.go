@@ -22,7 +22,7 @@ func TestOperatorsGoOnWithRuns(t *testing.T) {
 		YAML: `
 agents: {a: {price: {call: 0.01}}, b: {price: {call: 0.01}}}
 conversations: {talk: {participants: [{agent: a}, {agent: b}], max_turns: 4, budget_usd: 0.02}}
-`,
+` + sealing(t),
 	})
 	post := func(path string, status int) (answer map[string]any) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1"+path, http.NoBody)
