@@ -58,7 +58,11 @@ func (a *API) showRunPage(w http.ResponseWriter, r *http.Request) error {
 	c.Actions = done.Data
 	if len(t.record.Executions) > 0 && a.cfg.Cap != nil {
 		c.Cap = a.cfg.Cap(t.record.Executions[0])
-		p.burn(&c.Timeline, c.Cap)
+		left := c.Cap
+		if p.Cost > left {
+			left = 0 // it was resumed with more, which is not kept: what is left is not known
+		}
+		p.burn(&c.Timeline, left)
 	} else {
 		p.burn(&c.Timeline, 0)
 	}
