@@ -144,6 +144,7 @@ type Config struct {
 	Interrupts Interrupts  // required
 	Figures    Figures     // required
 	Actions    Actions     // nil: what operators do stands in the log alone
+	Driver     Driver      // nil: runs cannot be resumed, forked or replayed here
 
 	// Token is the secret of a principal that is known here only, TokenPrincipal;
 	// none: there is none.

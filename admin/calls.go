@@ -20,11 +20,7 @@ func writeCalls(w http.ResponseWriter, p page, calls []agentbus.CallRecord) erro
 // listLive lists what agents are being asked right now. It changes from one
 // page to the next.
 func (a *API) listLive(w http.ResponseWriter, r *http.Request) error {
-	p, _, err := pageOf(r)
-	if err != nil {
-		return err
-	}
-	after, err := p.number(0)
+	limit, after, _, err := numberedPage(r)
 	if err != nil {
 		return err
 	}
@@ -32,7 +28,7 @@ func (a *API) listLive(w http.ResponseWriter, r *http.Request) error {
 	for i := range live {
 		live[i].Began = live[i].Began.UTC()
 	}
-	l, err := cut(all(live), p.limit, after, ordinal)
+	l, err := cut(all(live), limit, after, ordinal)
 	return writePage(w, l, err)
 }
 

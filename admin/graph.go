@@ -53,30 +53,29 @@ func (a *API) calls(r *http.Request, l look) (calls []agentbus.CallRecord, parti
 }
 
 func (a *API) showGraph(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "run", "window")
-	if err != nil {
-		return err
-	}
-	g, err := a.graph(r, q)
+	_, g, err := a.graph(r)
 	if err != nil {
 		return err
 	}
 	return write(w, http.StatusOK, g)
 }
 
-// graph reads who called whom (U12).
-func (a *API) graph(r *http.Request, q url.Values) (g console.Graph, err error) {
+// graph reads who called whom, as a request asks for it (U12).
+func (a *API) graph(r *http.Request) (q url.Values, g console.Graph, err error) {
+	if q, err = query(r, "run", "window"); err != nil {
+		return q, g, err
+	}
 	l, err := lookOf(q)
 	if err != nil {
-		return g, err
+		return q, g, err
 	}
 	calls, partial, err := a.calls(r, l)
 	if err != nil {
-		return g, err
+		return q, g, err
 	}
 	g = graphOf(calls, a.cfg.Agents.Agents())
 	g.Run, g.Since, g.Partial = l.run, l.since, partial
-	return g, nil
+	return q, g, nil
 }
 
 // An edge is what an Edge is made of.

@@ -39,7 +39,7 @@ var began = time.Date(2026, 11, 21, 7, 0, 0, 0, time.UTC)
 // A bus is the admin listener over a real store. The calls that are live, and
 // the agents, are made up.
 type bus struct {
-	t     *testing.T
+	t     testing.TB
 	url   string
 	path  string // of the store
 	api   *admin.API
@@ -135,12 +135,12 @@ var budgets = []agentbus.Budget{
 
 // open serves the admin listener until the test ends; change may change its
 // configuration.
-func open(t *testing.T, change func(*admin.Config)) *bus {
-	t.Helper()
-	path := sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))
-	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+func open(tb testing.TB, change func(*admin.Config)) *bus {
+	tb.Helper()
+	path := sqlitetest.Prepare(tb, filepath.Join(tb.TempDir(), "bus.db"))
+	store, err := sqlite.Open(tb.Context(), sqlite.Config{Path: path})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	key := func(id string, role agentbus.PrincipalRole, secret string) identity.StaticKey {
 		return identity.StaticKey{Principal: agentbus.Principal{ID: id, Role: role, InterAgent: id == "inter"}, Secret: agentbus.NewCredential(secret)}
@@ -149,11 +149,11 @@ func open(t *testing.T, change func(*admin.Config)) *bus {
 		key("user", agentbus.PrincipalUser, userKey), key("inter", agentbus.PrincipalUser, interKey), key("ops", agentbus.PrincipalAdmin, adminKey),
 	}})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	b := &bus{t: t, path: path, store: store, log: &bytes.Buffer{}, calls: &calls{Store: store}}
+	b := &bus{t: tb, path: path, store: store, log: &bytes.Buffer{}, calls: &calls{Store: store}}
 	c := admin.Config{
-		Identifier: keys, Runs: store, Records: store, Ledger: store, Keys: store, Calls: b.calls, Agents: &directory{agents: agents, drained: map[string]string{}}, Interrupts: store, Figures: store, Actions: store, Token: agentbus.NewCredential(tokenKey),
+		Identifier: keys, Runs: store, Records: store, Ledger: store, Keys: store, Calls: b.calls, Agents: &directory{agents: agents, drained: map[string]string{}}, Interrupts: store, Figures: store, Actions: store, Driver: driver{}, Token: agentbus.NewCredential(tokenKey),
 		Budgets: func() []agentbus.Budget { return budgets },
 		Caps: func(payer agentbus.Payer, at time.Time) []admin.Cap {
 			return []admin.Cap{{Account: "payer/" + string(payer) + "/day/2026-11-21", Period: "day", Strict: true, Limit: 5_000_000, Ends: at.Add(2 * time.Hour)}}
@@ -173,14 +173,14 @@ func open(t *testing.T, change func(*admin.Config)) *bus {
 		change(&c)
 	}
 	if b.api, err = admin.New(c); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	srv := httptest.NewServer(b.api)
 	b.url = srv.URL
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		srv.Close()
 		if err := store.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return b
@@ -236,10 +236,10 @@ func (b *bus) request(method, path, key, body string, more ...string) answer {
 func (b *bus) get(path string) answer { return b.request(http.MethodGet, path, adminKey, "") }
 
 // into decodes the answer of an admin to a request that must succeed.
-func into[T any](t *testing.T, a answer) (v T) {
-	t.Helper()
+func into[T any](tb testing.TB, a answer) (v T) {
+	tb.Helper()
 	if err := json.Unmarshal([]byte(a.body), &v); err != nil || a.status/100 != 2 {
-		t.Fatalf("%d %s: %v", a.status, a.body, err)
+		tb.Fatalf("%d %s: %v", a.status, a.body, err)
 	}
 	return v
 }

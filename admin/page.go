@@ -33,6 +33,17 @@ type page struct {
 	after string // the last item of the page before; "": from the beginning
 }
 
+// numberedPage reads which part of a list with numbered places is asked for; more
+// are its other parameters.
+func numberedPage(r *http.Request, more ...string) (limit int, after int64, q url.Values, err error) {
+	p, q, err := pageOf(r, more...)
+	if err != nil {
+		return 0, 0, q, err
+	}
+	after, err = p.number(0)
+	return p.limit, after, q, err
+}
+
 // query returns the parameters of a request. It refuses one that is not among
 // the known, or comes twice: a misspelt filter would show what was not meant.
 func query(r *http.Request, known ...string) (url.Values, error) {

@@ -12,11 +12,7 @@ var windows = []string{"1h", "6h", "24h", "168h", "744h"}
 
 // showGraphPage is the screen graph (U12).
 func (a *API) showGraphPage(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "run", "window")
-	if err != nil {
-		return err
-	}
-	g, err := a.graph(r, q)
+	q, g, err := a.graph(r)
 	if err != nil {
 		return err
 	}

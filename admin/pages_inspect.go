@@ -21,14 +21,17 @@ const (
 )
 
 // inspect tells all that is known of the chosen row.
-func (a *API) inspect(ctx context.Context, p *runPage) (*console.Inspector, error) {
-	r := &p.rows[p.chosen]
+func (a *API) inspect(req *http.Request, p *runPage) (*console.Inspector, error) {
+	ctx, r := req.Context(), &p.rows[p.chosen]
 	v := &console.Inspector{Line: p.line(p.chosen), Call: r.Call, JournalTurn: r.Turn, Ask: r.Interrupt, Content: a.cfg.Content, Commands: p.rowCommands(r)}
 	if r.Interrupt != nil {
 		v.Raw = console.Pretty(r.Interrupt)
 		return v, nil
 	}
 	v.Raw = console.Pretty(r)
+	if a.drives(&p.record) {
+		v.Fork = p.askFork(req, r)
+	}
 	if err := a.inspectTurn(ctx, r, v); err != nil {
 		return nil, err
 	}
@@ -61,14 +64,14 @@ func (a *API) inspectTurn(ctx context.Context, r *treeRow, v *console.Inspector)
 				return err
 			}
 			if t.Index >= r.Turn.Index {
-				v.Said, v.SaidMore = clip(t.Reply.Text)
+				v.Said, v.SaidMore = clip(t.Reply.Text, maxSaid)
 				break
 			}
 		}
 		if e, _, err := a.cfg.Runs.Execution(ctx, r.Turn.Execution); err != nil {
 			return err
 		} else if e.First == r.Turn.Index {
-			v.Seed, _ = clip(e.Seed)
+			v.Seed, _ = clip(e.Seed, maxSaid)
 		}
 	}
 	n := 0
@@ -90,13 +93,13 @@ func (a *API) inspectTurn(ctx context.Context, r *treeRow, v *console.Inspector)
 	return nil
 }
 
-// clip shortens what an agent said to what a page shows of it.
-func clip(s string) (shown string, left int) {
-	if len(s) <= maxSaid {
+// clip shortens what was said to most bytes, and tells how many are left out.
+func clip(s string, most int) (shown string, left int) {
+	if len(s) <= most {
 		return s, 0
 	}
-	shown = s[:maxSaid]
-	for !utf8.ValidString(shown) && len(shown) > maxSaid-utf8.UTFMax {
+	shown = s[:most]
+	for !utf8.ValidString(shown) && len(shown) > most-utf8.UTFMax {
 		shown = shown[:len(shown)-1]
 	}
 	return shown, len(s) - len(shown)
@@ -157,7 +160,7 @@ func (p *runPage) rowCommands(r *treeRow) []console.Command {
 		commands = append(commands, console.Command{Name: "Copy as curl", Text: curlOf(r.Call)})
 	}
 	if r.Turn != nil && len(p.record.Executions) > 0 && r.Turn.Execution == p.record.Executions[0].ID {
-		commands = append(commands, console.Command{Name: "Copy fork from here", Text: fmt.Sprintf("agentbus replay %s --from %d", run, r.Turn.Index)})
+		commands = append(commands, console.Command{Name: "Copy fork command", Text: fmt.Sprintf("agentbus replay %s --from %d", run, r.Turn.Index)})
 	}
 	return commands
 }

@@ -40,7 +40,7 @@ func (a *API) showRunPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := &runPage{runTree: t, path: "/console/runs/" + url.PathEscape(string(id))}
+	p := &runPage{runTree: t, path: runPath(id)}
 	p.measure()
 	p.choose(q.Get("turn"), q.Get("at"))
 	row := console.RunRow{RunSummary: t.RunSummary, Kind: t.Standing, Limit: t.Limit, Stop: stopAsk(r, &t.run)}
@@ -48,9 +48,21 @@ func (a *API) showRunPage(w http.ResponseWriter, r *http.Request) error {
 		RunRow: row, Findings: p.findings(), Commands: p.commands(), Timeline: p.timeline(), With: q.Get("with"),
 		Live: p.path + "/live?last=" + version(t.run),
 	}
+	if a.drives(&t.record) {
+		c.Asks = p.asks(r)
+	}
+	done, err := a.actions(r.Context(), agentbus.ActionQuery{Run: id, Limit: actionsShown})
+	if err != nil {
+		return err
+	}
+	c.Actions = done.Data
 	if len(t.record.Executions) > 0 && a.cfg.Cap != nil {
 		c.Cap = a.cfg.Cap(t.record.Executions[0])
-		p.burn(&c.Timeline, c.Cap)
+		left := c.Cap
+		if p.Cost > left {
+			left = 0 // it was resumed with more, which is not kept: what is left is not known
+		}
+		p.burn(&c.Timeline, left)
 	} else {
 		p.burn(&c.Timeline, 0)
 	}
@@ -58,7 +70,7 @@ func (a *API) showRunPage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if p.chosen >= 0 {
-		if c.Chosen, err = a.inspect(r.Context(), p); err != nil {
+		if c.Chosen, err = a.inspect(r, p); err != nil {
 			return err
 		}
 	}
@@ -269,7 +281,7 @@ func (a *API) compare(ctx context.Context, one, other agentbus.RunID) *console.C
 		next := said[i][c.Same]
 		c.Sides[i].Speaker = next.Speaker
 		if a.cfg.Content {
-			c.Sides[i].Text, _ = clip(next.Reply.Text)
+			c.Sides[i].Text, _ = clip(next.Reply.Text, maxSaid)
 		}
 	}
 	return c

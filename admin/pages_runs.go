@@ -72,7 +72,7 @@ func stopAsk(r *http.Request, v *run) *console.Ask {
 		return nil
 	}
 	return &console.Ask{
-		Label: "Stop", Action: "/console/runs/" + url.PathEscape(string(v.Run)) + "/stop", CSRF: requestOf(r).csrf,
+		Label: "Stop", Action: runPath(v.Run) + "/stop", CSRF: requestOf(r).csrf,
 		Consequence: "Its live calls are cut and voided, new ones are refused, for good. Nobody pays for what is cut.", Confirm: "Stop this run",
 	}
 }
@@ -83,7 +83,7 @@ func (a *API) stopPage(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.stop(r, id); err != nil {
 		return err
 	}
-	http.Redirect(w, r, "/console/runs/"+url.PathEscape(string(id)), http.StatusSeeOther)
+	http.Redirect(w, r, runPath(id), http.StatusSeeOther) //nolint:gosec // to a page of ours: see runPath
 	return nil
 }
 

@@ -104,7 +104,7 @@ func (a *API) listRecords(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) listRemarks(w http.ResponseWriter, r *http.Request) error {
-	p, q, err := pageOf(r, "run", "window")
+	limit, after, q, err := numberedPage(r, "run", "window")
 	if err != nil {
 		return err
 	}
@@ -116,11 +116,7 @@ func (a *API) listRemarks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	after, err := p.number(0)
-	if err != nil {
-		return err
-	}
-	l, err := cut(all(remarksOf(calls)), p.limit, after, ordinal)
+	l, err := cut(all(remarksOf(calls)), limit, after, ordinal)
 	return writePage(w, l, err)
 }
 

@@ -56,7 +56,7 @@ func runsQueryOf(r *http.Request, more ...string) (q runsQuery, err error) {
 	}
 	q.filter = agentbus.RunFilter{
 		Payer: agentbus.Payer(v.Get("payer")), Agent: v.Get("agent"), Speaker: agentbus.Speaker(v.Get("speaker")), Conversation: v.Get("conversation"),
-		Standing: agentbus.Standing(v.Get("standing")), By: agentbus.RunFigure(v.Get("sort")), Least: map[agentbus.RunFigure]int64{},
+		Standing: agentbus.Standing(v.Get("standing")), By: agentbus.RunFigure(v.Get("sort")), Least: make(map[agentbus.RunFigure]int64),
 	}
 	if words := agentbus.Standings(); q.filter.Standing != "" && !slices.Contains(words, q.filter.Standing) {
 		return q, &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "no run stands like that", Explain: &agentbus.Explain{Supported: texts(words)}}
@@ -181,11 +181,7 @@ func (a *API) listCalls(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) listExecutions(w http.ResponseWriter, r *http.Request) error {
-	p, _, err := pageOf(r)
-	if err != nil {
-		return err
-	}
-	after, err := p.number(0)
+	limit, after, _, err := numberedPage(r)
 	if err != nil {
 		return err
 	}
@@ -193,7 +189,7 @@ func (a *API) listExecutions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l, err := cut(all(loops), p.limit, after, ordinal)
+	l, err := cut(all(loops), limit, after, ordinal)
 	return writePage(w, l, err)
 }
 

@@ -186,11 +186,7 @@ func askStanding(i *agentbus.Interrupt) console.Kind {
 
 // listTree lists the rows of a run's tree.
 func (a *API) listTree(w http.ResponseWriter, r *http.Request) error {
-	p, _, err := pageOf(r)
-	if err != nil {
-		return err
-	}
-	after, err := p.number(0)
+	limit, after, _, err := numberedPage(r)
 	if err != nil {
 		return err
 	}
@@ -198,6 +194,6 @@ func (a *API) listTree(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l, err := cut(all(t.rows), p.limit, after, ordinal)
+	l, err := cut(all(t.rows), limit, after, ordinal)
 	return writePage(w, l, err)
 }

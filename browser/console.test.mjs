@@ -114,6 +114,42 @@ test("a running conversation shows itself, pauses, and is stopped by hand (U4, U
   assert.equal((await ask(b, "slow", "more", "run_stop", "run_stop.t1.slow")).status >= 400, true);
 });
 
+test("a paused run goes on, is replayed and forked by hand; lists are sorted over the store (U5, U10, U11)", async (t) => {
+  const b = await bus(t, {
+    agents: { echo: { kind: "builtin", builtin: "echo", price: { call: 0.01 } }, critic: { kind: "builtin", builtin: "eliza", price: { call: 0.01 } } },
+    conversations: { talk: { participants: [{ agent: "critic" }, { agent: "echo" }], max_turns: 4, budget_usd: 0.02 } },
+  });
+  await agentbus(b, "run", "talk", "hello");
+  await ask(b, "echo", "cheap", "run_cheap");
+  const page = await visit(t, b);
+  await page.click('thead a:has-text("Cost")');
+  await page.waitForURL(/sort=cost/);
+  await page.click(".more summary");
+  await page.fill('input[name="min_turns"]', "2");
+  await page.click(".filters > button");
+  await page.waitForURL(/min_turns=2/);
+  assert.match(page.url(), /sort=cost/);
+  assert.equal(await page.locator("tr[data-key]").count(), 1);
+  await page.click("tr[data-key] a[data-main]");
+  await page.waitForSelector(".figures .is-paused");
+  const did = async (what) => { await page.locator(`form[action$="/${what}"]`).evaluate((f) => f.requestSubmit()); await page.mouse.move(2, 2); };
+  await page.click('.title .ask summary:text("Resume")');
+  await page.fill('input[name="max_usd"]', "1");
+  await shoot(page, "paused");
+  await did("resume");
+  await page.waitForSelector(".figures .is-done");
+  await did("replay");
+  await page.waitForSelector("#did :text('as recorded: 4 turns')");
+  assert.match(await page.locator("#did").innerText(), /ops[^]*run\.replay[^]*run\.resume/);
+  await page.click("tr[data-key]:nth-child(2) a[data-main]");
+  await page.click("#inspector .ask summary");
+  await shoot(page, "fork");
+  const from = new URL(page.url()).pathname;
+  await did("fork");
+  await page.waitForURL((u) => u.pathname !== from && /runs\/run_/.test(u.pathname));
+  await page.waitForSelector(".tree tr[data-key]");
+});
+
 test("a page says when it is behind, and comes back where it was (U4)", async (t) => {
   const a = await agent(t, () => ({ text: "yes" }));
   const b = await bus(t, { agents: { slow: a.config } });

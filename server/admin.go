@@ -65,7 +65,7 @@ func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
 func (s *Server) buildAdmin() (err error) {
 	s.admin, err = admin.New(admin.Config{
 		Identifier: s, Runs: s.store, Records: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s}, Interrupts: inbox{s},
-		Figures: s.store, Actions: s.store, Caps: s.caps, Vitals: s.vitals,
+		Figures: s.store, Actions: s.store, Driver: driver{s}, Caps: s.caps, Vitals: s.vitals,
 		Budgets:  func() []agentbus.Budget { return s.now().gateway.Budgets(time.Now()) },
 		MaxDepth: func() int { return s.now().cfg.Limits.MaxDepth }, Cap: s.CapOf, Hops: s.VerifyHops, Content: s.cfg.Admin.Content,
 		Token: s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,

@@ -213,7 +213,7 @@ func TestAdminIsNotPublic(t *testing.T) {
 	if !ok {
 		t.Fatal("the admin surface is no API")
 	}
-	fill := strings.NewReplacer("{run}", "run_a", "{id}", "7", "{name}", "a", "{handle}", "ab_x", "{$}", "")
+	fill := strings.NewReplacer("{run}", "run_a", "{id}", "7", "{name}", "a", "{handle}", "ab_x", "{payer}", "alice", "{$}", "")
 	routes := api.Routes()
 	if len(routes) < 30 {
 		t.Fatalf("only %d routes", len(routes))

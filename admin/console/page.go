@@ -123,6 +123,8 @@ type Ask struct {
 	CSRF        string
 	Consequence string
 	Confirm     string // of the button that does it
+	Fields      []Field
+	Calm        bool // it ends nothing
 }
 
 // Money is an amount for the part of that name.

@@ -23,6 +23,8 @@ type Run struct {
 	Chosen   *Inspector // nil: no row is chosen
 	With     string     // the run it is compared with; "": none
 	Compared *Comparison
+	Asks     []Ask             // what can be done with it, beside stopping it
+	Actions  []agentbus.Action // what operators did with it
 }
 
 // A Finding is a sentence about the run that somebody looks for.
@@ -116,6 +118,7 @@ type Inspector struct {
 	EventsMore  bool
 	Raw         string
 	Commands    []Command
+	Fork        *Ask // nil: it cannot be forked here
 }
 
 // A Header is a protocol header of a call as it came, and as it went on to the
@@ -124,6 +127,22 @@ type Header struct {
 	Name    string
 	In, Out string
 	Changed bool
+}
+
+// A Replay is what came of making a run again from its record.
+type Replay struct {
+	Run        agentbus.RunID `json:"run"`
+	Identical  bool           `json:"identical"`
+	Executions []Replayed     `json:"executions"`
+}
+
+// Replayed is what came of one of its executions.
+type Replayed struct {
+	Execution    agentbus.ExecutionID `json:"execution"`
+	Conversation string               `json:"conversation"`
+	Turns        int                  `json:"turns"`                // made again
+	Events       int                  `json:"events"`               // made again
+	Divergence   string               `json:"divergence,omitempty"` // where it left the record; "": it did not
 }
 
 // A Comparison is where the transcripts of two runs part.

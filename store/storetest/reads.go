@@ -296,6 +296,13 @@ func runsOfEveryStanding(p *place) []agentbus.RunID {
 	}
 }
 
+// least asks for a least value of a figure.
+func least(f agentbus.RunFigure, value int64) map[agentbus.RunFigure]int64 {
+	asked := make(map[agentbus.RunFigure]int64)
+	asked[f] = value
+	return asked
+}
+
 // listed reads a list a page of four at a time.
 func listed(p *place, f agentbus.RunFilter) (runs []agentbus.RunSummary) {
 	for before := agentbus.RunID(""); ; {
@@ -336,10 +343,10 @@ func runsAreChosenByHowTheyStand(p *place) { // U3, U10
 	c.Run = "run_refused"
 	ok(p.t, "record", p.Record(p.t.Context(), key, c))
 	ok(p.t, "stop", p.StopRun(p.t.Context(), "run_executing", "ops", "", began))
-	for _, sum := range listed(p, agentbus.RunFilter{By: agentbus.FigureRefusals, Least: map[agentbus.RunFigure]int64{agentbus.FigureRefusals: 2}}) {
+	for _, sum := range listed(p, agentbus.RunFilter{By: agentbus.FigureRefusals, Least: least(agentbus.FigureRefusals, 2)}) {
 		same(p.t, "refused twice", sum.Run, "run_refused")
 	}
-	same(p.t, "saved", len(listed(p, agentbus.RunFilter{Least: map[agentbus.RunFigure]int64{agentbus.FigureSaved: 1}})), 1)
+	same(p.t, "saved", len(listed(p, agentbus.RunFilter{Least: least(agentbus.FigureSaved, 1)})), 1)
 	same(p.t, "executed again", listed(p, agentbus.RunFilter{Standing: agentbus.StandingRunning})[0].Run, "run_voided")
 	same(p.t, "stopped", len(listed(p, agentbus.RunFilter{Standing: agentbus.StandingStopped})), 2)
 	p.reopen()
@@ -355,14 +362,14 @@ func runsAreSortedByTheirFigures(p *place) { // U3, U10
 		want := slices.Clone(all) // newest first
 		slices.SortStableFunc(want, func(a, b agentbus.RunSummary) int { return cmp.Compare(b.Figure(by), a.Figure(by)) })
 		same(t, "by "+string(by), listed(p, agentbus.RunFilter{By: by}), want)
-		least := want[len(want)/2].Figure(by)
+		middle := want[len(want)/2].Figure(by)
 		n := 0
 		for i := range all {
-			if all[i].Figure(by) >= least {
+			if all[i].Figure(by) >= middle {
 				n++
 			}
 		}
-		same(t, "with the least "+string(by), listed(p, agentbus.RunFilter{By: by, Least: map[agentbus.RunFigure]int64{by: least}}), want[:n])
+		same(t, "with the least "+string(by), listed(p, agentbus.RunFilter{By: by, Least: least(by, middle)}), want[:n])
 	}
 	of := agentbus.RunFilter{By: agentbus.FigureDepth, Agent: "critic"}
 	for _, sum := range listed(p, of) {
