@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"encoding/json"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -185,11 +184,13 @@ const maxFrameLines = 4
 
 // frame reads the event so far as one of A2A, once it is whole.
 func (t *tap) frame() {
-	if t.read || !json.Valid(t.event) {
+	if t.read {
 		return
 	}
-	t.read = true
-	f := a2a.ReadFrame(t.event, t.binding)
+	f, whole := a2a.ReadFrame(t.event, t.binding)
+	if t.read = whole; !whole {
+		return
+	}
 	t.done = t.done || f.End
 	t.told(t.event, &f)
 }
