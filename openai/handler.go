@@ -32,7 +32,7 @@ type HandlerConfig struct {
 
 // Handler serves c.Backend as an OpenAI-compatible API: POST
 // /v1/chat/completions, streaming or not, and GET /v1/models, both also without
-// /v1.
+// /v1. Of other paths it says, in the same shape, that they are not here.
 //
 // Lineage comes from the headers of the protocol, and a malformed one is
 // refused. The handler authenticates nobody and checks no depth: that is for
@@ -52,8 +52,26 @@ func Handler(c HandlerConfig) http.Handler {
 	for _, prefix := range [...]string{"", "/v1"} {
 		mux.HandleFunc("POST "+prefix+"/chat/completions", h.chat)
 		mux.HandleFunc("GET "+prefix+"/models", h.models)
+		mux.HandleFunc(prefix+"/responses", noResponses)
 	}
+	mux.HandleFunc("/", notHere)
 	return mux
+}
+
+// noResponses says that the API of responses is only passed on, to agents that
+// have it (G1).
+func noResponses(w http.ResponseWriter, _ *http.Request) {
+	httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
+		Code: agentbus.CodeUnsupportedContent, Message: "this agent does not speak the API of responses",
+		Explain: &agentbus.Explain{Rule: "G1", Supported: []string{"/v1/chat/completions"}, Next: "send the same question as a chat completion"},
+	})
+}
+
+func notHere(w http.ResponseWriter, r *http.Request) {
+	httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
+		Code: agentbus.CodeAgentNotFound, Message: "this agent has no such path, or not with " + r.Method,
+		Explain: &agentbus.Explain{Rule: "G1", Next: "call POST /v1/chat/completions, or GET /v1/models"},
+	})
 }
 
 type handler struct{ config HandlerConfig }

@@ -219,6 +219,24 @@ func TestHandlerModels(t *testing.T) {
 }
 
 // A caller that leaves stops the backend, and the handler says why in its log.
+// TestHandlerElsewhere: G1, an agent of another kind speaks no API of responses;
+// also what is not here is told in the shape that clients read.
+func TestHandlerElsewhere(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[string]agentbus.Code{
+		"POST /v1/responses": agentbus.CodeUnsupportedContent, "POST /responses": agentbus.CodeUnsupportedContent,
+		"POST /v1/embeddings": agentbus.CodeAgentNotFound, "POST /v1/models": agentbus.CodeAgentNotFound, "GET /": agentbus.CodeAgentNotFound,
+	} {
+		method, path, _ := strings.Cut(at, " ")
+		w := httptest.NewRecorder()
+		openai.Handler(openai.HandlerConfig{Backend: says(nil)}).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(ask)))
+		var body struct{ Error struct{ Code agentbus.Code } }
+		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.Error.Code != want || w.Code != want.Status() || w.Header().Get("X-Should-Retry") != "false" {
+			t.Errorf("%s: %d %s %v", at, w.Code, w.Body, w.Header())
+		}
+	}
+}
+
 func TestHandlerCallerLeaves(t *testing.T) {
 	t.Parallel()
 	stopped := false

@@ -55,6 +55,11 @@ func writeError(w http.ResponseWriter, err error) {
 			w.Header().Set("Retry-After", strconv.Itoa(int(httpx.DefaultRetryAfter.Seconds())))
 		}
 	}
+	if w.Header().Get("Retry-After") == "" { // P12: a retry changes nothing
+		w.Header().Set("X-Should-Retry", "false")
+	} else {
+		w.Header().Set("Retry-After-Ms", strconv.FormatInt(httpx.DefaultRetryAfter.Milliseconds(), 10))
+	}
 	id := w.Header().Get("X-Request-Id")
 	if id == "" {
 		id = httpx.NewRequestID()

@@ -44,8 +44,11 @@ func TestAuthentication(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(r, " ")
 		for _, key := range []string{"", "Bearer wrong"} {
-			status, out, _ := b.do(method, path, nil, "Authorization", key)
+			status, out, h := b.do(method, path, nil, "Authorization", key)
 			b.refused(r, http.StatusUnauthorized, "unauthenticated", status, out)
+			if h.Get("X-Should-Retry") != "false" { // P12
+				b.Errorf("%s: %v", r, h)
+			}
 		}
 		if strings.Contains(path, run) {
 			status, out, _ := b.do(method, path, nil, "Authorization", "Bearer bob")
