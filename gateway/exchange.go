@@ -54,6 +54,7 @@ type exchange struct {
 	flight  *flight
 	attempt int
 	failed  error
+	follows execution // elsewhere, whose stream it has asked for
 	// line is who waits for the agent when it is bounded; placed: the call has a
 	// place there, since when. token: it took one of its caller's rate (G8).
 	line   *line

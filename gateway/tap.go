@@ -167,7 +167,7 @@ func (t *tap) endEvent() {
 		t.event, t.some, t.ended = t.event[:0], false, t.done
 		return
 	}
-	if bytes.Contains(t.event, usageKey) {
+	if _, told := parseUsage(t.event); told { // an event may say that it tells none
 		t.usage = append(t.usage[:0], t.event...)
 	}
 	if t.dialect != dialectOther && bytes.Contains(t.event, errorKey) {

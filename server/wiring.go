@@ -94,7 +94,7 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		l.BudgetWait = -1
 	}
 	c := gateway.Config{
-		Router: &s.router, Identifier: s.identity, Ledger: s.store, Recorder: s.store, CallTokens: &s.tokens,
+		Router: &s.router, Identifier: s.identity, Ledger: s.store, Recorder: s.store, Streams: s.store, CallTokens: &s.tokens,
 		MaxDepth: l.MaxDepth, MaxBody: int64(l.MaxBody), BodyTimeout: l.ReadBody, CallTimeout: l.CallTimeout,
 		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, DetachMax: d.Max, DetachTimeout: d.Timeout,
 		Budgets: s.budgets(), BudgetWait: l.BudgetWait, ReleaseDead: s.releaseDead,

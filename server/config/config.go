@@ -198,7 +198,7 @@ type Key struct {
 // Retention says how long things are kept.
 type Retention struct {
 	Replies time.Duration `yaml:"replies" default:"24h" min:"1s" doc:"Stored answers; a later duplicate gets 410 reply_expired."`
-	Events  time.Duration `yaml:"events" idle:"true" default:"30d" min:"1s" doc:"Events of finished runs."`
+	Events  time.Duration `yaml:"events" default:"30d" min:"1s" doc:"Events of finished runs; who asks for them later gets 410 reply_expired. Turns, calls and entries stay."`
 }
 
 // Detach bounds the calls whose caller has left.
