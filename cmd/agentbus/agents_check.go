@@ -73,10 +73,13 @@ func (v *agentsCheckVerb) examine(ctx context.Context, c *config.Config) (*a2a.C
 		return nil, err
 	}
 	report, err := examineAt(ctx, d, u)
-	if p := describe(err); err != nil && p.Next == "" {
+	if err == nil {
+		return report, nil
+	}
+	if p := describe(err); p.Next == "" {
 		return nil, &failure{exit: p.Exit, what: p.What, why: p.Why, next: "see that the agent is up, and that this is its URL"}
 	}
-	return report, err
+	return nil, err
 }
 
 // dialer goes where the bus would go, to this machine when it is named, and where
