@@ -37,14 +37,14 @@ func (s *Server) VerifyHops(ctx context.Context, run agentbus.RunID) (v identity
 	}
 	if len(kept) == 0 && len(calls) == 0 {
 		if executions, err := s.store.Executions(ctx, run); err != nil || len(executions) == 0 {
-			return v, cmp.Or(err, noRun)
+			return v, cmp.Or(err, errNoRun)
 		}
 	}
 	return h.VerifyRun(ctx, run, kept, calls), nil
 }
 
-// noRun keeps a run that is not here from passing for one in order.
-var noRun error = &agentbus.Error{
+// errNoRun keeps a run that is not here from passing for one in order.
+var errNoRun error = &agentbus.Error{
 	Code: agentbus.CodeRunNotFound, Message: "there is no such run in this store",
 	Explain: &agentbus.Explain{Next: "see agentbus runs; --config names another store"},
 }
