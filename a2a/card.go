@@ -32,26 +32,51 @@ type Interface struct {
 	Tenant  string
 }
 
+// decodeCard reads a card. Of a member that stands there twice the last one
+// counts, for everything that the bus takes from it.
+func decodeCard(card []byte) (c map[string]any, err error) {
+	d := json.NewDecoder(bytes.NewReader(card))
+	d.UseNumber()
+	if err := d.Decode(&c); err != nil || c == nil {
+		return nil, errors.Join(errors.New("the card is no JSON object"), err)
+	}
+	return c, nil
+}
+
+// textAt returns the text that is a member of an object; "" when it is none.
+func textAt(object any, name string) string {
+	m, _ := object.(map[string]any)
+	s, _ := m[name].(string)
+	return s
+}
+
+// listAt returns the list that is a member of a card; nil when it is none.
+func listAt(c map[string]any, name string) []any {
+	list, _ := c[name].([]any)
+	return list
+}
+
 // Interfaces returns the endpoints that a card names, of A2A 1.0 or 0.3, in its
 // order, those of other bindings than ours left out.
 func Interfaces(card []byte) (all []Interface) {
+	c, err := decodeCard(card)
+	if err != nil {
+		return nil
+	}
 	add := func(binding string, i Interface) {
 		if i.Binding = bindingOf(binding); i.Binding != "" {
 			all = append(all, i)
 		}
 	}
-	c := gjson.ParseBytes(card)
-	c.Get("supportedInterfaces").ForEach(func(_, v gjson.Result) bool {
-		add(v.Get("protocolBinding").Str, Interface{URL: v.Get("url").Str, Version: v.Get("protocolVersion").Str, Tenant: v.Get("tenant").Str})
-		return true
-	})
-	if u := c.Get("url"); u.Type == gjson.String { // of A2A 0.3
-		version := cmp.Or(minor(c.Get("protocolVersion").Str), "0.3")
-		add(cmp.Or(c.Get("preferredTransport").Str, string(JSONRPC)), Interface{URL: u.Str, Version: version})
-		c.Get("additionalInterfaces").ForEach(func(_, v gjson.Result) bool {
-			add(v.Get("transport").Str, Interface{URL: v.Get("url").Str, Version: version})
-			return true
-		})
+	for _, v := range listAt(c, "supportedInterfaces") {
+		add(textAt(v, "protocolBinding"), Interface{URL: textAt(v, "url"), Version: textAt(v, "protocolVersion"), Tenant: textAt(v, "tenant")})
+	}
+	if u, ok := c["url"].(string); ok { // of A2A 0.3
+		version := cmp.Or(minor(textAt(c, "protocolVersion")), "0.3")
+		add(cmp.Or(textAt(c, "preferredTransport"), string(JSONRPC)), Interface{URL: u, Version: version})
+		for _, v := range listAt(c, "additionalInterfaces") {
+			add(textAt(v, "transport"), Interface{URL: textAt(v, "url"), Version: version})
+		}
 	}
 	return all
 }
@@ -99,17 +124,15 @@ type CardEdit struct {
 // would not hold (A10). What it does not know stays. It fails for what is no
 // JSON object.
 func RewriteCard(card []byte, e CardEdit) ([]byte, error) {
-	d := json.NewDecoder(bytes.NewReader(card))
-	d.UseNumber()
-	var c map[string]any
-	if err := d.Decode(&c); err != nil || c == nil {
-		return nil, errors.Join(errors.New("the card is no JSON object"), err)
+	c, err := decodeCard(card)
+	if err != nil {
+		return nil, err
 	}
 	_, listed := c["supportedInterfaces"].([]any)
 	if _, named := c["url"].(string); !listed && !named {
 		return nil, errors.New("the card names no endpoint")
 	}
-	hosts := e.hosts(card)
+	hosts := e.hosts(c)
 	if len(hosts) > maxHosts {
 		return nil, errors.New("the card names too many hosts")
 	}
@@ -136,7 +159,7 @@ func RewriteCard(card []byte, e CardEdit) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(c)
+	err = enc.Encode(c)
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
@@ -249,12 +272,10 @@ func secure(c map[string]any) {
 
 // hosts returns the hosts that must not remain: those given, and those of the
 // endpoints.
-func (e *CardEdit) hosts(card []byte) []string {
-	hosts := slices.Clone(e.Hosts)
-	for _, path := range []string{"url", "supportedInterfaces.#.url", "additionalInterfaces.#.url"} {
-		for _, u := range gjson.GetBytes(card, path).Array() {
-			hosts = append(hosts, hostOf(u.Str))
-		}
+func (e *CardEdit) hosts(c map[string]any) []string {
+	hosts := append(slices.Clone(e.Hosts), hostOf(textAt(c, "url")))
+	for _, v := range slices.Concat(listAt(c, "supportedInterfaces"), listAt(c, "additionalInterfaces")) {
+		hosts = append(hosts, hostOf(textAt(v, "url")))
 	}
 	slices.Sort(hosts)
 	hosts = slices.Compact(hosts)

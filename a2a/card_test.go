@@ -216,3 +216,18 @@ func TestStreamID(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// A10, X37: of a member that stands twice in a card the bus takes one for
+// everything: what it calls, what it shows, and whose hosts must not remain.
+func TestCardsWithTwins(t *testing.T) {
+	t.Parallel()
+	card := []byte(`{"name":"x","description":"at two.example:9","supportedInterfaces":[{"url":"http://one.example:9/a","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],` +
+		`"supportedInterfaces":[{"url":"http://two.example:9/b","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"SupportedInterfaces":[{"url":"http://three.example:9/c","protocolBinding":"JSONRPC"}]}`)
+	if all := a2a.Interfaces(card); len(all) != 1 || all[0].URL != "http://two.example:9/b" {
+		t.Errorf("called: %+v", all)
+	}
+	shown, err := a2a.RewriteCard(card, a2a.CardEdit{Base: "https://bus.example.com/a2a/x", Hosts: []string{"one.example:9", "three.example:9"}})
+	if err != nil || strings.Contains(string(shown), ".example:9") || strings.Count(string(shown), `"supportedInterfaces"`) != 1 {
+		t.Errorf("%s, %v", shown, err)
+	}
+}

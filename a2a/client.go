@@ -132,16 +132,22 @@ func (b *Backend) fetch(ctx context.Context, at string) (*sdk.AgentCard, error) 
 // some of the rest in ways that this one refuses, such as the security schemes
 // of the one for JavaScript (A10).
 func readCard(raw []byte) (*sdk.AgentCard, error) {
-	var told struct {
-		SupportedInterfaces []*sdk.AgentInterface `json:"supportedInterfaces"`
-		Capabilities        struct {
-			Streaming bool `json:"streaming"`
-		} `json:"capabilities"`
+	var members map[string]json.RawMessage // spelt exactly as A2A has them
+	var card sdk.AgentCard
+	var able struct {
+		Streaming bool `json:"streaming"`
 	}
-	if err := json.Unmarshal(raw, &told); err != nil {
+	err := json.Unmarshal(raw, &members)
+	for name, into := range map[string]any{"supportedInterfaces": &card.SupportedInterfaces, "capabilities": &able} {
+		if member := members[name]; err == nil && member != nil {
+			err = json.Unmarshal(member, into)
+		}
+	}
+	if err != nil {
 		return nil, unusable("the agent's card is no agent card of A2A 1.0", err)
 	}
-	return &sdk.AgentCard{SupportedInterfaces: told.SupportedInterfaces, Capabilities: sdk.AgentCapabilities{Streaming: told.Capabilities.Streaming}}, nil
+	card.Capabilities.Streaming = able.Streaming
+	return &card, nil
 }
 
 // choose returns the first interface of a card that we speak (A37). One on

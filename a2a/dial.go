@@ -244,5 +244,8 @@ func (d *Dialer) redirect(r *http.Request, via []*http.Request) error {
 		return refuse("it redirects more than once", "serve it where it is asked for")
 	}
 	r.Header.Del("Referer") // it tells who was looked for
-	return d.Check(r.URL)
+	if d.Check(r.URL) != nil {
+		return refuse("it redirects to where this bus does not go", "serve it where it is asked for")
+	}
+	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // A CardReport is what the card of an A2A agent says, and what of it this bus
@@ -80,6 +82,7 @@ func Examine(card []byte, at *url.URL) (r *CardReport, ok bool) {
 		return nil, false
 	}
 	r = e.report
+	e.twins(card)
 	e.shape()
 	if r.Shape == "" && e.members["name"] == nil && e.members["skills"] == nil {
 		return nil, false
@@ -116,6 +119,19 @@ func (e *examiner) read(object map[string]json.RawMessage, name string, v any) b
 		return false
 	}
 	return true
+}
+
+// twins names the members that stand there twice, or in two spellings: readers of
+// JSON differ in which they take.
+func (e *examiner) twins(card []byte) {
+	seen := map[string]int{}
+	rawjson.Members(card, rawjson.Space(card, 0), func(m rawjson.Member) bool {
+		name := strings.ToLower(string(m.Key))
+		if seen[name]++; seen[name] == 2 {
+			e.found(false, "the member "+strconv.Quote(string(m.Key))+" stands twice in the card, and clients differ in which they take", "ask its operator for a card with one; this bus takes the last one that is spelt as A2A has it")
+		}
+		return true
+	})
 }
 
 func (e *examiner) shape() {

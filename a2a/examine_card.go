@@ -9,12 +9,19 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-// FetchCard reads the card of the agent at u, and tells where it stood. A u that
+// A FoundCard is the card of an agent, as it was read.
+type FoundCard struct {
+	Raw   []byte
+	At    *url.URL // where it stood
+	Moved bool     // a redirect led there, which calls do not follow
+}
+
+// FetchCard reads the card of the agent at u. A u that
 // names a JSON document, or a well-known place, is the card; of any other, what stands below it at
 // .well-known/agent-card.json, then at the same place of the host, then where
 // early versions of A2A had it. It fails as [Dialer.Fetch] does at the first of
 // them.
-func (d *Dialer) FetchCard(ctx context.Context, u *url.URL) (card []byte, at *url.URL, err error) {
+func (d *Dialer) FetchCard(ctx context.Context, u *url.URL) (found FoundCard, err error) {
 	bare := *u
 	bare.RawQuery, bare.Fragment = "", ""
 	root := url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host, Path: "/"}
@@ -26,9 +33,9 @@ func (d *Dialer) FetchCard(ctx context.Context, u *url.URL) (card []byte, at *ur
 		if i > 0 && at.String() == places[i-1].String() {
 			continue
 		}
-		card, e := d.Fetch(ctx, at, typeJSON)
+		card, from, e := d.fetch(ctx, at, typeJSON)
 		if e == nil {
-			return card, at, nil
+			return FoundCard{card, from, from.String() != at.String()}, nil
 		}
 		if err == nil {
 			err = e
@@ -37,7 +44,7 @@ func (d *Dialer) FetchCard(ctx context.Context, u *url.URL) (card []byte, at *ur
 			break
 		}
 	}
-	return nil, nil, err
+	return found, err
 }
 
 // ExamineRemote reports of an agent by the card of its address alone, which says

@@ -47,6 +47,13 @@ func TestExamine(t *testing.T) {
 			t.Errorf("%s: usable, and nothing is called", tt.name)
 		}
 	}
+	twins := []string{`,"supportedInterfaces":[]`, `,"SupportedInterfaces":[]`}
+	for _, more := range twins {
+		r, ok := a2a.Examine([]byte("{"+iface+more+"}"), cardAt)
+		if !ok || !slices.ContainsFunc(r.Findings, func(f a2a.Finding) bool { return strings.Contains(f.What, "stands twice") }) {
+			t.Errorf("%s: %+v", more, r)
+		}
+	}
 	for _, text := range []string{"", "x", "[]", "null", `"card"`, "{}", `{"swagger":"2.0","info":{}}`} {
 		if r, ok := a2a.Examine([]byte(text), cardAt); ok || r != nil {
 			t.Errorf("%q is a card: %+v", text, r)

@@ -26,37 +26,43 @@ const (
 // is (404 and 410), and with CodeAgentUnavailable for everything else. No error
 // repeats anything that was read.
 func (d *Dialer) Fetch(ctx context.Context, u *url.URL, accept string) ([]byte, error) {
+	body, _, err := d.fetch(ctx, u, accept)
+	return body, err
+}
+
+// fetch is Fetch; it tells where the document stood in the end, too.
+func (d *Dialer) fetch(ctx context.Context, u *url.URL, accept string) (body []byte, at *url.URL, err error) {
 	if err := d.Check(u); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, unreadable(u, "it cannot be asked for", err)
+		return nil, nil, unreadable(u, "it cannot be asked for", err)
 	}
 	r.Header.Set("Accept", accept)
 	r.Header.Set("User-Agent", "agentbus")
 	resp, err := d.client.Do(r)
 	if err != nil {
 		if refused, ok := errors.AsType[*agentbus.Error](err); ok {
-			return nil, refused
+			return nil, nil, refused
 		}
-		return nil, unreadable(u, "it cannot be reached", err)
+		return nil, nil, unreadable(u, "it cannot be reached", err)
 	}
-	body, err := document(resp)
+	body, err = document(resp)
 	if e := resp.Body.Close(); err == nil && e != nil {
 		err = e
 	}
 	switch {
 	case resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusGone:
-		return nil, &agentbus.Error{Code: agentbus.CodeAgentNotFound, Message: "there is nothing at " + place(u), Explain: &agentbus.Explain{Rule: "C35", Observed: resp.StatusCode}}
+		return nil, nil, &agentbus.Error{Code: agentbus.CodeAgentNotFound, Message: "there is nothing at " + place(u), Explain: &agentbus.Explain{Rule: "C35", Observed: resp.StatusCode}}
 	case resp.StatusCode != http.StatusOK:
-		return nil, unreadable(u, "it answers "+strconv.Itoa(resp.StatusCode), nil)
+		return nil, nil, unreadable(u, "it answers "+strconv.Itoa(resp.StatusCode), nil)
 	case err != nil:
-		return nil, unreadable(u, err.Error(), nil)
+		return nil, nil, unreadable(u, err.Error(), nil)
 	}
-	return body, nil
+	return body, resp.Request.URL, nil
 }
 
 // document reads the body of an answer within its bounds.

@@ -69,7 +69,7 @@ func (n node) pick(into []node, names ...string) {
 	rawjson.Members(n, 0, func(m rawjson.Member) bool {
 		for i, name := range names {
 			if into[i] == nil && string(m.Key) == name {
-				into[i] = node(n[m.At:m.Over])
+				into[i] = n[m.At:m.Over]
 			}
 		}
 		return true
@@ -100,7 +100,7 @@ func (f *Frame) value(v node) {
 	case len(tasks) > 0 && tasks[0] == '[': // of a list
 		rawjson.Elements(tasks, 0, func(at, over int) bool {
 			var named [2]node
-			node(tasks[at:over]).pick(named[:], "id", "contextId")
+			tasks[at:over].pick(named[:], "id", "contextId")
 			f.see(named[0], named[1])
 			return true
 		})

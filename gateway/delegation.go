@@ -14,7 +14,7 @@ var defaultDelegates = []string{"transfer_to_*", "handoff_to_*", "delegate_*", "
 // one of those that the operator lists, or is named after an agent of this bus.
 func (g *Gateway) delegates(tool string) bool {
 	for _, pattern := range g.cfg.Chain.Delegates {
-		if start, any := strings.CutSuffix(pattern, "*"); tool == pattern || any && strings.HasPrefix(tool, start) {
+		if start, open := strings.CutSuffix(pattern, "*"); tool == pattern || open && strings.HasPrefix(tool, start) {
 			return true
 		}
 	}

@@ -219,4 +219,7 @@ conversations:
 	if v, err := s.VerifyHops(t.Context(), "run"); err != nil || !strings.Contains(v.Fault, forged.RequestID) {
 		t.Errorf("a forged hop: %+v, %v", v, err)
 	}
+	if v, err := s.VerifyHops(t.Context(), "another"); agentbus.CodeOf(err) != agentbus.CodeRunNotFound {
+		t.Errorf("a run that was not: %+v, %v", v, err)
+	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/agentbus/agentbus"
@@ -8,7 +9,8 @@ import (
 )
 
 // VerifyHops compares the signed hops of a run with its calls (C16). It fails
-// with CodeInvalidRequest when this bus has no key, so that nothing was signed.
+// with CodeInvalidRequest when this bus has no key, so that nothing was signed, and
+// with CodeRunNotFound for a run that nothing is known of.
 func (s *Server) VerifyHops(ctx context.Context, run agentbus.RunID) (v identity.HopVerdict, err error) {
 	w := s.now()
 	if w.cfg.Trust.Key.IsZero() {
@@ -33,5 +35,16 @@ func (s *Server) VerifyHops(ctx context.Context, run agentbus.RunID) (v identity
 	if err != nil {
 		return v, err
 	}
+	if len(kept) == 0 && len(calls) == 0 {
+		if executions, err := s.store.Executions(ctx, run); err != nil || len(executions) == 0 {
+			return v, cmp.Or(err, errNoRun)
+		}
+	}
 	return h.VerifyRun(ctx, run, kept, calls), nil
+}
+
+// errNoRun keeps a run that is not here from passing for one in order.
+var errNoRun error = &agentbus.Error{
+	Code: agentbus.CodeRunNotFound, Message: "there is no such run in this store",
+	Explain: &agentbus.Explain{Next: "see agentbus runs; --config names another store"},
 }

@@ -73,10 +73,13 @@ func (v *agentsCheckVerb) examine(ctx context.Context, c *config.Config) (*a2a.C
 		return nil, err
 	}
 	report, err := examineAt(ctx, d, u)
-	if p := describe(err); err != nil && p.Next == "" {
+	if err == nil {
+		return report, nil
+	}
+	if p := describe(err); p.Next == "" {
 		return nil, &failure{exit: p.Exit, what: p.What, why: p.Why, next: "see that the agent is up, and that this is its URL"}
 	}
-	return report, err
+	return nil, err
 }
 
 // dialer goes where the bus would go, to this machine when it is named, and where
@@ -121,10 +124,11 @@ func agentURL(text string) (*url.URL, error) {
 }
 
 func examineAt(ctx context.Context, d *a2a.Dialer, u *url.URL) (*a2a.CardReport, error) {
-	card, at, err := d.FetchCard(ctx, u)
+	found, err := d.FetchCard(ctx, u)
 	if err != nil {
 		return nil, err
 	}
+	card, at := found.Raw, found.At
 	var of struct {
 		Address agentbus.Address `json:"address"`
 	}
@@ -134,6 +138,11 @@ func examineAt(ctx context.Context, d *a2a.Dialer, u *url.URL) (*a2a.CardReport,
 	report, ok := a2a.Examine(card, at)
 	if !ok {
 		return nil, &failure{exit: exitAgent, what: "what stands at " + at.String() + " is no agent card", next: "name the URL of the card, or the base URL of the agent"}
+	}
+	if found.Moved {
+		report.Findings = append(report.Findings, a2a.Finding{
+			What: "a redirect led to the card, and the bus follows none when it calls agents", Next: "configure the agent where the card stands",
+		})
 	}
 	if !strings.HasSuffix(at.Path, a2a.CardPath) {
 		report.Findings = append(report.Findings, a2a.Finding{

@@ -190,3 +190,27 @@ func TestAgentsCheckOfAnAddress(t *testing.T) {
 		t.Errorf("without --allow-host: exit %d, %s", code, stderr)
 	}
 }
+
+// A card behind a redirect is shown where it stands, since calls follow none (A15,
+// P23); one that leads where the bus does not go is refused, and nobody is told to
+// let it (C33).
+func TestAgentsCheckRedirects(t *testing.T) {
+	t.Parallel()
+	base, _ := cardServer(t, map[string]string{"/there/.well-known/agent-card.json": smallCard})
+	moved := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to := base + "/there/.well-known/agent-card.json"
+		if strings.HasPrefix(r.URL.Path, "/inside") {
+			to = "http://169.254.169.254/latest"
+		}
+		http.Redirect(w, r, to, http.StatusFound)
+	}))
+	t.Cleanup(moved.Close)
+	code, stdout, stderr := outcome(t.Context(), "agents", "check", moved.URL+"/here")
+	if code != 0 || !strings.Contains(stdout, "a redirect led to the card") || !strings.Contains(stdout, "    url: "+base) || strings.Contains(stdout, moved.URL) {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr = outcome(t.Context(), "agents", "check", moved.URL+"/inside")
+	if code != 3 || !strings.Contains(stderr, "it redirects to where this bus does not go") || strings.Contains(stderr, "allow_hosts") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+}

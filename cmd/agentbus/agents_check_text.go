@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -18,7 +19,7 @@ func checkText(c *checkedAgent) string {
 	if !c.Usable {
 		verdict = "this bus cannot call it"
 	}
-	b.WriteString(strings.TrimSpace(short(c.Name)+" "+short(c.Version)) + ": " + verdict + "\n")
+	b.WriteString(cmp.Or(strings.TrimSpace(short(c.Name)+" "+short(c.Version)), "the agent") + ": " + verdict + "\n")
 	if c.Description != "" {
 		b.WriteString("  " + short(c.Description) + "\n")
 	}
