@@ -30,10 +30,10 @@ type Server struct {
 
 // start makes a cluster in a temporary directory and runs a server on it. What is
 // tested survives the death of processes, not of the machine, so nothing need
-// reach the disk.
+// reach the disk; and nothing need be vacuumed, in a hundred databases.
 func start(tb testing.TB, bin string) *Server {
 	tb.Helper()
-	s, err := launch(tb.Context(), bin, "fsync=off", "shared_buffers=64MB")
+	s, err := launch(tb.Context(), bin, "fsync=off", "full_page_writes=off", "autovacuum=off", "shared_buffers=128MB")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func launch(ctx context.Context, bin string, settings ...string) (*Server, error
 		return nil, err
 	}
 	s := &Server{dir: dir, bin: bin, settings: settings}
-	who, err := server()
+	who, err := runner()
 	if err == nil && who != nil {
 		err = os.Chown(dir, int(who.Uid), int(who.Gid))
 	}
@@ -75,8 +75,8 @@ func launch(ctx context.Context, bin string, settings ...string) (*Server, error
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
-// server returns as whom the server runs: it refuses to be root.
-func server() (*syscall.Credential, error) {
+// runner returns as whom the server runs: it refuses to be root.
+func runner() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil //nolint:nilnil // as who we are
 	}
@@ -99,7 +99,7 @@ func (s *Server) Start(tb testing.TB) {
 }
 
 func (s *Server) boot(ctx context.Context) error {
-	who, err := server()
+	who, err := runner()
 	if err != nil {
 		return err
 	}
