@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"log/slog"
-	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -337,7 +336,7 @@ func (g *Gateway) countReplay(ctx context.Context, x *exchange, call agentbus.Ca
 func (x *exchange) replayHead(w http.ResponseWriter, call agentbus.CallRecord, how string, status int, header http.Header) {
 	x.record.State, x.record.Status, x.record.Attempts = call.State, status, call.Attempts
 	h := w.Header()
-	maps.Copy(h, header)
+	copyHead(h, header)
 	x.echo(h)
 	h["X-Request-Id"] = []string{call.RequestID} // the one that was executed
 	h["X-Agentbus-Replay"] = []string{how}

@@ -65,7 +65,7 @@ func (s *Server) wire(c Config) (*wiring, error) {
 // means none; to the rooms it means that nothing was said.
 func (s *wiring) chainRules() gateway.ChainRules {
 	c := s.cfg.Chain
-	r := gateway.ChainRules{MaxHops: s.maxHops(), MaxCalls: int64(c.MaxCalls), Absent: gateway.AbsentChain(c.RequireFromAgents), AbsentOf: map[string]gateway.AbsentChain{}}
+	r := gateway.ChainRules{MaxHops: s.maxHops(), MaxCalls: int64(c.MaxCalls), Absent: gateway.AbsentChain(c.RequireFromAgents), AbsentOf: map[string]gateway.AbsentChain{}, CueFirst: c.Cue == config.CueAlways, Delegates: c.DelegationTools}
 	if r.MaxCalls == 0 {
 		r.MaxCalls = -1
 	}

@@ -90,6 +90,7 @@ type Books interface {
 // Upkeep is what a process does beside its calls (G24, G25).
 type Upkeep interface {
 	Sweep(ctx context.Context, before time.Time, limit int) (n int, err error)
+	ForgetEvents(ctx context.Context, before time.Time, limit int) (n int, err error)
 	ReleaseDead(ctx context.Context, alive func(owner string) bool) (n int, err error)
 	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
 	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
