@@ -38,7 +38,7 @@ microbench: ## run the benchmarks of every package
 soak: ## drive 10,000 runs at once in one process; park 100,000, restart, let each go on; kill replicas for ten minutes; prints figures, in minutes on a quiet machine
 	AGENTBUS_SOAK=10000 go test -run 'TestSoak$$' -v -count 1 ./server
 	AGENTBUS_SOAK=100000 go test -run TestSoakParked -v -count 1 -timeout 60m ./server
-	AGENTBUS_SOAK=10m go test -run 'TestReplicasUnderFire|TestKilledAtEveryPointOnPostgres' -v -count 1 -timeout 60m ./cmd/agentbus
+	AGENTBUS_SOAK=10m go test -run 'TestReplicasUnderFire|KilledAtEveryPointOnPostgres' -v -count 1 -timeout 60m ./cmd/agentbus
 
 fuzz: ## run every fuzz target for FUZZTIME (20s)
 	@set -e; go list -f '{{.Dir}}' ./... | while read -r dir; do \

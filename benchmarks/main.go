@@ -33,7 +33,7 @@ type options struct {
 	each   time.Duration // of one measurement
 	only   string        // the one part to measure; "": all
 
-	postgres string // URL of a server whose user may create databases; "": it is not measured
+	postgres string // URL of a server whose user may create databases; "": one of our own
 }
 
 // parts are what can be measured alone.
@@ -49,10 +49,15 @@ func main() {
 	flag.StringVar(&o.bench, "bench", filepath.Join("..", "shared", "bench"), "folder of the measuring tools")
 	flag.DurationVar(&o.each, "d", 2*time.Second, "duration of one measurement")
 	flag.StringVar(&o.only, "only", "", "measure this alone, "+strings.Join(parts, ", ")+", and leave the file of the results as it is")
-	flag.StringVar(&o.postgres, "postgres", "", "URL of a PostgreSQL to measure replicas on, whose user may create databases; absent: they are not measured")
+	flag.StringVar(&o.postgres, "postgres", "", "URL of a PostgreSQL to measure replicas on, whose user may create databases; absent: one that is installed here is started for it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
+	var err error
+	if db := os.Getenv(replicaOf); db != "" {
+		err = beReplica(ctx, db)
+	} else {
+		err = run(ctx, o)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)

@@ -17,24 +17,36 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	bus "github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/pgtest"
 	"github.com/agentbus/agentbus/server"
 )
 
 const (
-	inserters  = 8 // connections of bare inserts, as many as a replica writes with
-	sharedRuns = 8000
-	claimable  = 3000
-	tailed     = 400 // events that are followed
+	inserters     = 8 // connections of bare inserts, as many as a replica writes with
+	sharedCallers = 64
+	sharedRuns    = 8000
+	claimable     = 3000
+	tailed        = 400 // events that are followed
+	tailedRun     = "tail"
 )
 
-// measurePostgres measures one replica and three on the PostgreSQL that the
-// command line names, next to bare inserts on the same server.
+// measurePostgres measures one replica and three, in processes of their own, on
+// the PostgreSQL that the command line names or on one that it starts, next to
+// bare inserts on the same server.
 func measurePostgres(ctx context.Context, o options, r *report) (err error) {
-	if o.postgres == "" {
-		say("PostgreSQL is not measured: name a server with -postgres")
-		return nil
-	}
 	db := o.postgres
+	if db == "" {
+		own, err := pgtest.Run(ctx, "shared_buffers=256MB")
+		if err != nil && o.only == "" {
+			say("PostgreSQL is not measured: %v", err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer own.End()
+		db = own.URL()
+	}
 	defer func() { err = errors.Join(err, do(context.WithoutCancel(ctx), db, "DROP TABLE IF EXISTS bare")) }()
 	for round := range o.rounds {
 		for _, n := range []int{1, 3} {
@@ -59,28 +71,21 @@ func measureReplicas(ctx context.Context, o options, r *report, db string, n int
 	defer func() {
 		err = errors.Join(err, do(context.WithoutCancel(ctx), db, "DROP DATABASE "+name+" WITH (FORCE)"))
 	}()
-	var all []*server.Server
-	defer func() {
-		for _, s := range all {
-			err = errors.Join(err, s.Close())
-		}
-	}()
-	for range n {
-		s, err := openBusOn(ctx, at)
-		if err != nil {
-			return err
-		}
-		all = append(all, s)
+	all, err := startReplicas(ctx, at, n)
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, endReplicas(all)) }()
+	replicas := ", replicas: " + strconv.Itoa(n)
 	for _, m := range []struct {
-		figure string
-		do     func(context.Context, []*server.Server) (float64, error)
-	}{{"calls", sharedCalls}, {"turns", sharedTurns}} {
+		what   string
+		things int
+	}{{"calls", sharedRuns}, {"turns", manyRuns * manyTurns}} {
 		before, err := bareInserts(ctx, db, o.each/2, silent)
 		if err != nil {
 			return err
 		}
-		rate, err := m.do(ctx, all)
+		rate, _, err := together(all, m.what, m.things)
 		if err != nil {
 			return err
 		}
@@ -88,20 +93,24 @@ func measureReplicas(ctx context.Context, o options, r *report, db string, n int
 		if err != nil {
 			return err
 		}
-		figure := "PostgreSQL, " + m.figure + ", replicas: " + strconv.Itoa(n)
-		r.add(figure, "against bare inserts", rate/((before+after)/2))
-		r.add(figure, "a second", rate)
+		r.add("PostgreSQL, "+m.what+replicas, "against bare inserts", rate/((before+after)/2))
+		r.add("PostgreSQL, "+m.what+replicas, "a second", rate)
 		r.add("PostgreSQL, bare inserts", "a second", (before+after)/2)
 	}
-	rate, err := claims(ctx, all)
+	s, err := openBusOn(ctx, at) // one more, which begins what the others claim and follow
 	if err != nil {
 		return err
 	}
-	r.add("PostgreSQL, claims, replicas: "+strconv.Itoa(n), "a second", rate)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	rate, err := claims(ctx, s, all)
+	if err != nil {
+		return err
+	}
+	r.add("PostgreSQL, claims"+replicas, "a second", rate)
 	if n == 1 {
 		return nil
 	}
-	late, err := tail(ctx, all[0], all[1])
+	late, err := tail(ctx, s, all[0])
 	if err != nil {
 		return err
 	}
@@ -134,33 +143,13 @@ func newDatabase(ctx context.Context, db, name string) (at string, err error) {
 	return u.String(), nil
 }
 
-// sharedCalls returns the calls a second that 64 callers of 16 payers reserve and
-// settle, over all replicas.
-func sharedCalls(ctx context.Context, all []*server.Server) (float64, error) {
-	const callers = 64
-	return timed(callers, sharedRuns, func(i int) error {
-		payer := bus.Payer("payer-" + strconv.Itoa(i%16))
-		for n := range sharedRuns / callers {
-			if err := reserveAndSettle(ctx, all[i%len(all)], payer, bus.RunID("bench.w"+strconv.Itoa(i)+"."+strconv.Itoa(n))); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// sharedTurns returns the turns a second of many runs, over all replicas.
-func sharedTurns(ctx context.Context, all []*server.Server) (float64, error) {
-	return timed(manyRuns, manyRuns*manyTurns, func(i int) error { return drive(ctx, all[i%len(all)], manyTurns, nil) })
-}
-
 // claims returns the runs a second that the replicas claim from each other, of
 // those that wait for a driver.
-func claims(ctx context.Context, all []*server.Server) (float64, error) {
+func claims(ctx context.Context, s *server.Server, all []*replica) (float64, error) {
 	_, err := timed(64, claimable, func(i int) error {
 		for n := i; n < claimable; n += 64 {
 			id := bus.ExecutionID("claim-" + strconv.Itoa(n))
-			if _, err := all[0].Store().Open(ctx, bus.Execution{ID: id, Run: bus.RunID(id), Conversation: "bench", Payer: "bench", Began: time.Now()}, bus.Claim{}); err != nil {
+			if _, err := s.Store().Open(ctx, bus.Execution{ID: id, Run: bus.RunID(id), Conversation: "bench", Payer: "bench", Began: time.Now()}, bus.Claim{}); err != nil {
 				return err
 			}
 		}
@@ -169,80 +158,39 @@ func claims(ctx context.Context, all []*server.Server) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var claimed atomic.Int64
-	alive, none := func(string) bool { return true }, func(bus.ExecutionID) bool { return false }
-	rate, err := timed(len(all), claimable, func(i int) error {
-		for claimed.Load() < claimable {
-			got, err := all[i].Store().Orphans(ctx, bus.Claim{Owner: all[i].Owner(), TTL: time.Hour}, 16, alive, none)
-			if err != nil {
-				return err
-			}
-			claimed.Add(int64(len(got)))
-		}
-		return nil
-	})
-	if n := claimed.Load(); err == nil && n != claimable {
-		err = fmt.Errorf("%d runs were claimed %d times", claimable, n)
+	rate, claimed, err := together(all, "claims", claimable)
+	if err == nil && claimed != claimable {
+		err = fmt.Errorf("%d runs were claimed %d times", claimable, claimed)
 	}
 	return rate, err
 }
 
-// tail follows an execution at one replica that another appends to, and returns
-// how late each event was, in milliseconds, the least first.
-func tail(ctx context.Context, writer, reader *server.Server) (late []float64, err error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	const id = "tail"
-	e, err := writer.Store().Open(ctx, bus.Execution{ID: id, Run: id, Conversation: "bench", Payer: "bench", Began: time.Now()}, bus.Claim{Owner: writer.Owner(), TTL: time.Hour})
+// tail has a replica follow an execution that writer appends to, and returns how
+// late each event was, in milliseconds, the least first.
+func tail(ctx context.Context, writer *server.Server, reader *replica) (late []float64, err error) {
+	e, err := writer.Store().Open(ctx, bus.Execution{ID: tailedRun, Run: tailedRun, Conversation: "bench", Payer: "bench", Began: time.Now()}, bus.Claim{Owner: writer.Owner(), TTL: time.Hour})
 	if err != nil {
 		return nil, err
 	}
-	seen, ended := make(chan time.Time, tailed), make(chan error, 1)
-	go func() { ended <- follow(ctx, reader, id, seen) }()
-	defer func() {
-		stop()
-		<-ended //nolint:errcheck // it was told to stop
-	}()
+	if err := reader.tell("follow", 0, 1); err != nil {
+		return nil, err
+	}
 	for range tailed {
-		if _, err := writer.Store().AppendEvents(ctx, e.Lease, bus.Event{Type: "bench", At: time.Now(), Run: id}); err != nil {
+		if _, err := writer.Store().AppendEvents(ctx, e.Lease, bus.Event{Type: "bench", At: time.Now(), Run: tailedRun}); err != nil {
 			return nil, err
 		}
 		acknowledged := time.Now()
-		select {
-		case at := <-seen:
-			late = append(late, max(at.Sub(acknowledged).Seconds()*1e3, 0))
-		case err := <-ended:
-			ended <- err
+		at, err := reader.told()
+		if err != nil {
 			return nil, err
 		}
+		late = append(late, max(time.Unix(0, at).Sub(acknowledged).Seconds()*1e3, 0))
+	}
+	if _, err := reader.told(); err != nil { // that it has seen all
+		return nil, err
 	}
 	slices.Sort(late)
 	return late, nil
-}
-
-// follow tells when each event of an execution was seen, until ctx ends.
-func follow(ctx context.Context, s *server.Server, id bus.ExecutionID, seen chan<- time.Time) error {
-	after := bus.Position(-1)
-	for ctx.Err() == nil {
-		rung, release := s.Store().Watch(id)
-		found := false
-		for e, err := range s.Store().Events(ctx, id, after) {
-			if err != nil {
-				release()
-				return err
-			}
-			after, found = e.Position, true
-			seen <- time.Now()
-		}
-		if !found {
-			select {
-			case <-rung:
-			case <-ctx.Done():
-			}
-		}
-		release()
-	}
-	return ctx.Err()
 }
 
 // How those who insert ring.

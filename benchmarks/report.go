@@ -212,7 +212,7 @@ const meaning = `
 - **refusals** are sent by 64 connections and counted against the served calls of the same round. A refused turn is recorded too.
 - **one run** takes turns one after another; each waits for one commit, which holds the result, its event and the next intent. The
   backends answer at once and in process. The bare loop writes 1 KiB to the end of a file and calls fdatasync, before and after.
-- **PostgreSQL** is the server that -postgres names, as it is set up there; replicas are buses of one process, which share its cores. A bare insert is one row of 1 KiB and its COMMIT, by as many connections as a replica writes with, before and
+- **PostgreSQL** is the server that -postgres names, as it is set up there, or one that is started in /tmp; replicas are processes of their own on the same cores. A bare insert is one row of 1 KiB and its COMMIT, by as many connections as a replica writes with, before and
   after what it is compared with. A call is two commits, by 64 callers of 16 payers; a turn is one, of 256 runs at once. Those who claim
   look for 16 runs at a time. A tail is a follower at another replica, and its latency what passes from the acknowledgement of an event
   until it has it. The doorbell is measured on bare inserts: rung behind the COMMITs, as the bus does, and inside of each.

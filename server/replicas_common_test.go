@@ -13,7 +13,6 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/identity"
-	"github.com/agentbus/agentbus/internal/pgtest"
 	"github.com/agentbus/agentbus/server"
 )
 
@@ -23,7 +22,7 @@ import (
 func TestReplicasShareARate(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, "a")
-	yaml, store := fmt.Sprintf(twoAgents, a.URL+"/v1", a.URL+"/v1"), pgtest.Database(t)
+	yaml, store := fmt.Sprintf(twoAgents, a.URL+"/v1", a.URL+"/v1"), stores.Database(t)
 	rated := identity.StaticKey{Secret: agentbus.NewCredential("secret-1"), Principal: agentbus.Principal{
 		ID: "user-1", Grants: &agentbus.Grants{PerSecond: 0.001, Burst: 5},
 	}}
@@ -50,7 +49,7 @@ func TestReplicasShareARate(t *testing.T) {
 func TestReplicasRefuseWhatWasStopped(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, "a")
-	yaml, store := fmt.Sprintf(twoAgents, a.URL+"/v1", a.URL+"/v1"), pgtest.Database(t)
+	yaml, store := fmt.Sprintf(twoAgents, a.URL+"/v1", a.URL+"/v1"), stores.Database(t)
 	one, two := buildOn(t, store, yaml, userKey("secret-1")), buildOn(t, store, yaml, userKey("secret-1"))
 	defer closeAll(t, one, two)
 	run := agentbus.NewRunID()
@@ -70,7 +69,7 @@ func TestReplicasHint(t *testing.T) {
 		w.WriteHeader(http.StatusBadGateway)
 	}))
 	t.Cleanup(broken.Close)
-	yaml, store := fmt.Sprintf("agents: {a: {kind: openai, urls: [%q, %q], price: {call: 0.01}}}\n", broken.URL+"/v1", broken.URL+"/v2"), pgtest.Database(t)
+	yaml, store := fmt.Sprintf("agents: {a: {kind: openai, urls: [%q, %q], price: {call: 0.01}}}\n", broken.URL+"/v1", broken.URL+"/v2"), stores.Database(t)
 	ops := identity.StaticKey{Secret: agentbus.NewCredential("secret-of-ops"), Principal: agentbus.Principal{ID: "ops", Role: agentbus.PrincipalAdmin}}
 	one, two := buildOn(t, store, yaml, userKey("secret-1"), ops), buildOn(t, store, yaml, userKey("secret-1"), ops)
 	defer closeAll(t, one, two)
@@ -108,7 +107,7 @@ func agentsOf(t *testing.T, s *server.Server) string {
 func TestReplicasTellTheirConfiguration(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, "a")
-	yaml, store := fmt.Sprintf(twoAgents, a.URL+"/v1", a.URL+"/v1"), pgtest.Database(t)
+	yaml, store := fmt.Sprintf(twoAgents, a.URL+"/v1", a.URL+"/v1"), stores.Database(t)
 	one := buildOn(t, store, yaml+"listen: 127.0.0.1:4711\n", userKey("secret-1"))
 	defer closeAll(t, one)
 	two := buildOn(t, store, yaml+"listen: 127.0.0.1:4712\n", userKey("secret-1"))
@@ -125,7 +124,7 @@ func TestReplicasTellTheirConfiguration(t *testing.T) {
 // another, which shows each event once and in order, to the last.
 func TestReplicasTail(t *testing.T) {
 	t.Parallel()
-	store := pgtest.Database(t)
+	store := stores.Database(t)
 	one, first, closeOne := wopOn(t, store)
 	defer closeOne()
 	_, second, closeTwo := wopOn(t, store)

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,7 +14,17 @@ import (
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/pgtest"
 	"github.com/agentbus/agentbus/server"
+	"github.com/agentbus/agentbus/store/postgres"
 )
+
+// stores are empty stores on PostgreSQL, each in a database of its own.
+var stores = pgtest.Pool{Keep: "goose_db_version", Fill: func(ctx context.Context, url string) error {
+	s, err := postgres.Open(ctx, postgres.Config{URL: url})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}}
 
 // userKey is the key of one principal.
 func userKey(secret string) identity.StaticKey {
@@ -41,7 +52,7 @@ func newGated(t *testing.T) (url string, calls *atomic.Int64, called, let chan s
 func TestReplicasAnswerOnce(t *testing.T) {
 	t.Parallel()
 	url, calls, called, let := newGated(t)
-	yaml, store := fmt.Sprintf(twoAgents, url+"/v1", url+"/v1"), pgtest.Database(t)
+	yaml, store := fmt.Sprintf(twoAgents, url+"/v1", url+"/v1"), stores.Database(t)
 	one, two := buildOn(t, store, yaml, userKey("secret-1")), buildOn(t, store, yaml, userKey("secret-1"))
 	defer closeAll(t, one, two)
 	run := agentbus.NewRunID()
@@ -74,7 +85,7 @@ func TestReplicasAnswerOnce(t *testing.T) {
 func TestReplicasStopTogether(t *testing.T) {
 	t.Parallel()
 	slow, called := newSilent(t)
-	yaml, store := fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1"), pgtest.Database(t)
+	yaml, store := fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1"), stores.Database(t)
 	one, two := buildOn(t, store, yaml, userKey("secret-1")), buildOn(t, store, yaml, userKey("secret-1"))
 	defer closeAll(t, one, two)
 	defer serve(t, two)()
@@ -119,7 +130,7 @@ func TestReplicasStream(t *testing.T) {
 		_, _ = io.WriteString(w, rest)
 	}))
 	t.Cleanup(agent.Close)
-	yaml, store := fmt.Sprintf(twoAgents, agent.URL+"/v1", agent.URL+"/v1"), pgtest.Database(t)
+	yaml, store := fmt.Sprintf(twoAgents, agent.URL+"/v1", agent.URL+"/v1"), stores.Database(t)
 	one, two := buildOn(t, store, yaml, userKey("secret-1")), buildOn(t, store, yaml, userKey("secret-1"))
 	defer closeAll(t, one, two)
 	defer serve(t, one)()

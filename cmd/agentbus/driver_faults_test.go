@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -34,11 +35,41 @@ var drivers = map[string]string{
 // R20, G20).
 func TestDriverKilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
+	driverKilledAtEveryPoint(t, drivers, next, func(t *testing.T, text string) *cutDriver {
+		t.Helper()
+		return &cutDriver{path: configure(t, text), died: func() {}}
+	})
+}
+
+// The same, where the store is a PostgreSQL, for two of the conversations, killed
+// the first time each point is passed; AGENTBUS_SOAK: all of them, each time.
+func TestDriverKilledAtEveryPointOnPostgres(t *testing.T) { // R14, R15, R19
+	if testing.Short() {
+		t.Skip("a volume test")
+	}
+	t.Parallel()
+	some, then := map[string]string{"fan-out": drivers["fan-out"], "nested": drivers["nested"]}, func(faults.Point, int) int { return 0 }
+	if os.Getenv("AGENTBUS_SOAK") != "" {
+		some, then = drivers, next
+	}
+	driverKilledAtEveryPoint(t, some, then, func(t *testing.T, text string) *cutDriver {
+		t.Helper()
+		url := stores.Database(t)
+		return &cutDriver{path: configureOn(t, url, text), died: func() {
+			inDatabase(t, url, "DELETE FROM owners; UPDATE executions SET expires = 0 WHERE state = 'running'") // as if the time had passed after which leases end
+		}}
+	})
+}
+
+// driverKilledAtEveryPoint kills drivers of conversations, on stores that on
+// makes. then says when to kill again after the n-th time; 0: not again.
+func driverKilledAtEveryPoint(t *testing.T, conversations map[string]string, then func(faults.Point, int) int, on func(t *testing.T, text string) *cutDriver) {
+	t.Helper()
 	program := faulty(t)
-	for name, def := range drivers {
+	for name, def := range conversations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			undisturbed := newCutDriver(t, program, def)
+			undisturbed := newCutDriver(t, program, def, on)
 			if died := undisturbed.run(""); died {
 				t.Fatal("it was killed")
 			}
@@ -46,9 +77,10 @@ func TestDriverKilledAtEveryPoint(t *testing.T) {
 			for _, point := range faults.DriverPoints() {
 				t.Run(string(point), func(t *testing.T) {
 					t.Parallel()
-					kills, d := 0, newCutDriver(t, program, def)
-					for n := 1; d.run(string(point) + ":" + strconv.Itoa(n)); n = next(point, n) {
+					kills, d := 0, newCutDriver(t, program, def, on)
+					for n := 1; n > 0 && d.run(string(point)+":"+strconv.Itoa(n)); n = then(point, n) {
 						kills++
+						d.died()
 						d.resume()
 						if diff := cmp.Diff(want, d.account()); diff != "" {
 							t.Errorf("killed at %s, the %d. time (-undisturbed +resumed)\n%s", point, n, diff)
@@ -79,30 +111,31 @@ type cutDriver struct {
 	t       *testing.T
 	program string
 	path    string // of the drivers' configuration
+	died    func() // lets those who share the store know that a driver died
 	store   server.Store
 	agents  map[string]*agent
 	last    agentbus.RunID
 }
 
-func newCutDriver(t *testing.T, program, def string) *cutDriver {
+func newCutDriver(t *testing.T, program, def string, on func(t *testing.T, text string) *cutDriver) *cutDriver {
 	t.Helper()
-	d := &cutDriver{t: t, program: program, agents: map[string]*agent{}}
+	agents := map[string]*agent{}
 	var behind, before strings.Builder
 	for _, name := range []string{"a", "b", "c"} {
-		d.agents[name] = newAgent(t, name, 0)
-		fmt.Fprintf(&behind, "  %s: {kind: openai, url: %q, price: {call: 0.001}}\n", name, d.agents[name].URL+"/v1")
+		agents[name] = newAgent(t, name, 0)
+		fmt.Fprintf(&behind, "  %s: {kind: openai, url: %q, price: {call: 0.001}}\n", name, agents[name].URL+"/v1")
 	}
 	never := newGated(t, "never", make(chan struct{}), make(chan agentbus.TurnID, 1<<10)) // a join is met without it
 	// Detached, its calls would outlive the drivers, and the gateway would wait for them as it drains (G14, G31).
 	fmt.Fprintf(&behind, "  never: {kind: openai, url: %q, detach: off}\n", never.URL+"/v1")
 	gateway := serving(t, configure(t, "keys: [{id: alice, secret_env: ALICE}]\nagents:\n"+behind.String()), aliceEnv)
-	for name := range d.agents {
+	for name := range agents {
 		fmt.Fprintf(&before, "  %s: {kind: openai, url: %q, model: %s, api_key_env: ALICE, price: {call: 0.001}}\n", name, gateway.url+"/v1", name)
 	}
 	fmt.Fprintf(&before, "  never: {kind: openai, url: %q, model: never, api_key_env: ALICE}\n", gateway.url+"/v1")
-	d.path = configure(t, "agents:\n"+before.String()+"  board: {kind: conversation, conversation: inner}\n"+
+	d := on(t, "agents:\n"+before.String()+"  board: {kind: conversation, conversation: inner}\n"+
 		"conversations:\n  inner: {participants: [{agent: a}, {agent: b}], max_turns: 2}\n  talk: {"+def+"}\n")
-	d.store = opened(t, d.path, aliceEnv)
+	d.t, d.program, d.agents, d.store = t, program, agents, opened(t, d.path, aliceEnv)
 	return d
 }
 

@@ -20,7 +20,6 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/faults"
-	"github.com/agentbus/agentbus/internal/pgtest"
 )
 
 // faulty returns the program, built so that it can be killed at a point. A test of
@@ -83,7 +82,7 @@ func TestKilledAtEveryPointOnPostgres(t *testing.T) { //nolint:tparallel // like
 	}
 	killedAtEveryPoint(t, program, most, func(t *testing.T, text string) *killed {
 		t.Helper()
-		url := pgtest.Database(t)
+		url := stores.Database(t)
 		return &killed{path: configureOn(t, url, text), died: func() {
 			inDatabase(t, url, "DELETE FROM owners") // as if the time had passed after which the dead are taken for it
 		}}

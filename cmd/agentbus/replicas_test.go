@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -18,7 +19,17 @@ import (
 	"github.com/agentbus/agentbus/internal/pgtest"
 	"github.com/agentbus/agentbus/server"
 	"github.com/agentbus/agentbus/server/config"
+	"github.com/agentbus/agentbus/store/postgres"
 )
+
+// stores are empty stores on PostgreSQL, each in a database of its own.
+var stores = pgtest.Pool{Keep: "goose_db_version", Fill: func(ctx context.Context, url string) error {
+	s, err := postgres.Open(ctx, postgres.Config{URL: url})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}}
 
 // configureOn writes a configuration of a bus on the store at url and returns its
 // path.
@@ -188,7 +199,7 @@ func TestSleepingReplicaIsFenced(t *testing.T) {
 		t.Skip("it waits until a replica is taken for dead")
 	}
 	g := newGate(t)
-	path := configureOn(t, pgtest.Database(t), fmt.Sprintf("keys: [{id: alice, secret_env: ALICE}]\nworkers: {lease: 1s}\n"+
+	path := configureOn(t, stores.Database(t), fmt.Sprintf("keys: [{id: alice, secret_env: ALICE}]\nworkers: {lease: 1s}\n"+
 		"agents:\n  a: {kind: openai, url: %[1]q, price: {call: 0.001}}\n  b: {kind: openai, url: %[1]q, price: {call: 0.001}}\n"+
 		"conversations: {talk: {participants: [{agent: a}, {agent: b}], max_turns: 1}}\n", g.URL+"/v1"))
 	sleeper := startReplica(t, path, aliceEnv)

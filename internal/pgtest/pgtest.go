@@ -28,19 +28,25 @@ import (
 	"github.com/agentbus/agentbus/internal/require"
 )
 
-// shared is the server of this test binary, once a test wants it.
+// shared is the server of this test binary, once a test wants it, and the
+// databases of pools there.
 var shared struct {
 	sync.Mutex
 
 	server *Server
+	pooled []string
 }
 
 // Main runs the tests of m and returns their exit code. It ends the server they
-// shared, however they ended.
+// shared, however they ended, or removes what they left on another's.
 func Main(m *testing.M) (code int) {
 	defer func() {
 		if s := shared.server; s != nil {
 			s.End()
+			return
+		}
+		for _, name := range shared.pooled {
+			drop(context.Background(), os.Getenv("AGENTBUS_TEST_POSTGRES"), name) //nolint:errcheck // the next run has other names
 		}
 	}()
 	return m.Run()
@@ -53,40 +59,63 @@ var databases atomic.Int64
 // returns its URL. The database goes with the test, the server with [Main].
 func Database(tb testing.TB) string {
 	tb.Helper()
+	return create(tb, server(tb), "")
+}
+
+// server returns the URL of the server of this test binary.
+func server(tb testing.TB) string {
+	tb.Helper()
 	if base := os.Getenv("AGENTBUS_TEST_POSTGRES"); base != "" {
-		return create(tb, base)
+		return base
 	}
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil {
 		shared.server = start(tb, programs(tb))
 	}
-	return create(tb, shared.server.URL())
+	return shared.server.URL()
 }
 
-// create makes a database on the server at base.
-func create(tb testing.TB, base string) string {
-	tb.Helper()
-	name := "agentbus_" + strconv.Itoa(os.Getpid()) + "_" + strconv.FormatInt(databases.Add(1), 10)
-	do := func(ctx context.Context, statement string) error {
-		c, err := pgx.Connect(ctx, base)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = c.Close(ctx) }() // nothing is lost with it
-		_, err = c.Exec(ctx, statement)
+// newName returns a name that no database has.
+func newName() string {
+	return "agentbus_" + strconv.Itoa(os.Getpid()) + "_" + strconv.FormatInt(databases.Add(1), 10)
+}
+
+// do runs a statement on the server at base.
+func do(ctx context.Context, base, statement string) error {
+	c, err := pgx.Connect(ctx, base)
+	if err != nil {
 		return err
 	}
-	if err := do(tb.Context(), "CREATE DATABASE "+name); err != nil {
+	defer func() { _ = c.Close(ctx) }() // nothing is lost with it
+	_, err = c.Exec(ctx, statement)
+	return err
+}
+
+// create makes a database on the server at base, which goes with the test.
+func create(tb testing.TB, base, how string) string {
+	tb.Helper()
+	name := newName()
+	if err := do(tb.Context(), base, "CREATE DATABASE "+name+how); err != nil {
 		tb.Fatalf("make a database: %v", err)
 	}
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), time.Minute)
-		defer cancel()
-		if err := do(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+		if err := drop(context.WithoutCancel(tb.Context()), base, name); err != nil {
 			tb.Logf("drop a database: %v", err) // the server may be gone
 		}
 	})
+	return within(tb, base, name)
+}
+
+func drop(ctx context.Context, base, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return do(ctx, base, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+}
+
+// within returns the URL of a database of the server at base.
+func within(tb testing.TB, base, name string) string {
+	tb.Helper()
 	u, err := url.Parse(base)
 	if err != nil {
 		tb.Fatal(err)
@@ -137,7 +166,7 @@ func Own(tb testing.TB) *Server {
 // Database makes an empty database on the server and returns its URL.
 func (s *Server) Database(tb testing.TB) string {
 	tb.Helper()
-	return create(tb, s.URL())
+	return create(tb, s.URL(), "")
 }
 
 // URL is where the server's own database is reached.

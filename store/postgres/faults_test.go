@@ -200,7 +200,7 @@ func (w *wire) cut() {
 // between a COMMIT and its answer.
 func TestConnectionsAreCut(t *testing.T) { // I1, I2
 	t.Parallel()
-	u, err := url.Parse(pgtest.Database(t))
+	u, err := url.Parse(stores.Database(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
-	"github.com/agentbus/agentbus/internal/pgtest"
 	"github.com/agentbus/agentbus/store/postgres"
 )
 
@@ -88,7 +87,7 @@ func take(t *testing.T, lines chan string, n int) (got []string) {
 // acknowledged is there, once, and others take the rest over.
 func TestKilled(t *testing.T) { // I1, I2, G24
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := stores.Database(t)
 	s := opened(t, url)
 	defer func() { _ = s.Close() }()
 	var acknowledged []string
@@ -139,7 +138,7 @@ func TestKilled(t *testing.T) { // I1, I2, G24
 // that were taken over meanwhile are fenced when it wakes.
 func TestStoppedPastItsLease(t *testing.T) { // G24, I1
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := stores.Database(t)
 	s := opened(t, url)
 	defer func() { _ = s.Close() }()
 	cmd, lines := child(t, url)

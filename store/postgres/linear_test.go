@@ -12,7 +12,6 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/agentbus/agentbus"
-	"github.com/agentbus/agentbus/internal/pgtest"
 	"github.com/agentbus/agentbus/store/postgres"
 )
 
@@ -150,7 +149,7 @@ const (
 
 func newRecorder(t *testing.T) *recorder {
 	t.Helper()
-	url, r := pgtest.Database(t), &recorder{t: t, began: time.Now()}
+	url, r := stores.Database(t), &recorder{t: t, began: time.Now()}
 	for range 3 {
 		s := opened(t, url)
 		t.Cleanup(func() { _ = s.Close() })

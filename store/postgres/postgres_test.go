@@ -26,6 +26,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// stores are empty stores, each in a database of its own.
+var stores = pgtest.Pool{Keep: "goose_db_version", Fill: func(ctx context.Context, url string) error {
+	s, err := postgres.Open(ctx, postgres.Config{URL: url})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}}
+
 // opened opens the store in the database at url.
 func opened(tb testing.TB, url string) *postgres.Store {
 	tb.Helper()
@@ -43,7 +52,7 @@ func TestPromises(t *testing.T) {
 		note := filepath.Join(dir, "database") // the same directory is the same store
 		url, err := os.ReadFile(note)
 		if err != nil {
-			url = []byte(pgtest.Database(t))
+			url = []byte(stores.Database(t))
 			if err := os.WriteFile(note, url, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agentbus/agentbus/internal/pgtest"
 	"github.com/agentbus/agentbus/store/postgres"
 )
 
@@ -16,7 +15,7 @@ import (
 // caller has a bucket of its own.
 func TestRatesAreShared(t *testing.T) {
 	t.Parallel()
-	url := pgtest.Database(t)
+	url := stores.Database(t)
 	stores := []*postgres.Store{opened(t, url), opened(t, url), opened(t, url)}
 	var got atomic.Int64
 	var wg sync.WaitGroup

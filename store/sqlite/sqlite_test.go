@@ -53,6 +53,19 @@ func TestPromises(t *testing.T) {
 	})
 }
 
+// The same promises hold for a store in memory.
+func TestPromisesInMemory(t *testing.T) {
+	t.Parallel()
+	storetest.RunInMemory(t, func(t *testing.T) storetest.Store {
+		t.Helper()
+		s, err := sqlite.Open(t.Context(), sqlite.Config{Path: ":memory:"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
+}
+
 // request is the n-th call of run.
 func request(run agentbus.RunID, n int, owner string) agentbus.Reservation {
 	key := agentbus.TurnKey{Payer: "user:alice", Agent: "critic", Run: run, ID: run.Turn(n, "critic")}

@@ -124,8 +124,8 @@ func anInterruptIsDecidedOnce(p *place) { // R22, I6
 func racingResolversHaveOneWinner(p *place) { // R22, I6: two processes on one store
 	t := p.t
 	i := parked(t, p, "run_a")
-	other := p.open(t, p.dir)
-	defer func() { ok(t, "close", other.Close()) }()
+	other, closes := p.beside()
+	defer closes()
 	var winners atomic.Int64
 	var by atomic.Value
 	together(16, func(n int) {

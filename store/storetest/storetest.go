@@ -162,11 +162,23 @@ type Reads interface {
 // store again. Run closes what it opened.
 func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 	t.Helper()
+	run(t, open, true)
+}
+
+// RunInMemory is Run for stores that are gone once they are closed. They are not
+// opened again: what is to be there after that must be there anyway.
+func RunInMemory(t *testing.T, open func(t *testing.T) Store) {
+	t.Helper()
+	run(t, func(t *testing.T, _ string) Store { t.Helper(); return open(t) }, false)
+}
+
+func run(t *testing.T, open func(t *testing.T, dir string) Store, lasts bool) {
+	t.Helper()
 	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, interrupts, remoteTasks, proofs, tasks, eventLog, figures, random} {
 		for _, name := range slices.Sorted(maps.Keys(promises)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				p := &place{t: t, dir: t.TempDir(), open: open}
+				p := &place{t: t, dir: t.TempDir(), open: open, lasts: lasts}
 				p.Store = open(t, p.dir)
 				t.Cleanup(func() {
 					if err := p.Close(); err != nil {
@@ -185,14 +197,30 @@ type place struct {
 	t    *testing.T
 	dir  string
 	open func(t *testing.T, dir string) Store
+
+	lasts bool // what is stored is there when it is opened again
 }
 
-// reopen closes the store and opens it again.
+// reopen closes the store and opens it again; one in memory goes on.
 func (p *place) reopen() {
 	t := p.t
 	t.Helper()
+	if !p.lasts {
+		return
+	}
 	if err := p.Close(); err != nil {
 		t.Fatalf("close: %v", err)
 	}
 	p.Store = p.open(t, p.dir)
+}
+
+// beside opens the store once more, as another process does; one in memory is
+// the same.
+func (p *place) beside() (other Store, closes func()) {
+	p.t.Helper()
+	if !p.lasts {
+		return p.Store, func() {}
+	}
+	other = p.open(p.t, p.dir)
+	return other, func() { ok(p.t, "close", other.Close()) }
 }
