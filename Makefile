@@ -13,8 +13,8 @@ VULN     := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
 build: ## build bin/agentbus, without cgo
 	CGO_ENABLED=0 go build -trimpath -o bin/agentbus ./cmd/agentbus
 
-release: ## make dist/: static binaries for six targets, checksums, what is inside, the formula; one is made twice and compared (VERSION=0.1.0)
-	go run ./deploy/release -version "$(VERSION)" -twice
+release: ## make dist/: static binaries for six targets, checksums, what is inside, the formula; one is made twice and compared (VERSION=0.1.0 KEY=FILE to sign)
+	go run ./deploy/release -version "$(VERSION)" -key "$(KEY)" -twice
 
 site: ## make site/ of the documents; a link that leads nowhere fails it
 	go run ./docs/site -out site

@@ -86,7 +86,7 @@ func call(text string) *agentbus.Call {
 
 func collect(t *testing.T, b agentbus.Backend, c *agentbus.Call) (agentbus.Reply, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	return agentbus.Collect(b.Call(ctx, c))
 }

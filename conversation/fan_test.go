@@ -321,6 +321,9 @@ func TestPointerToAPlan(t *testing.T) {
 // bounded, also of a branch, whose siblings are kept.
 func TestReplyIsBounded(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it says 16 MiB several times")
+	}
 	var a agents
 	mega := strings.Repeat("x", 1<<20)
 	endless := agentbus.BackendFunc(func(context.Context, *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {

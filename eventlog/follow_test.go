@@ -79,7 +79,10 @@ func (l *log) follow(ctx context.Context, after agentbus.Position, total int) er
 func TestThousandFollowers(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
-	const followers, total = 1000, 300
+	followers, total := 1000, 300
+	if testing.Short() {
+		followers = 100
+	}
 	var going sync.WaitGroup
 	for i := range followers {
 		going.Go(func() {

@@ -116,7 +116,7 @@ func TestTranscript(t *testing.T) {
 // B1, B3: each program has its stated outcome, and leaves no process.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	short := execagent.Config{Timeout: 500 * time.Millisecond, KillAfter: 100 * time.Millisecond}
+	short := execagent.Config{Timeout: 2 * time.Second, KillAfter: 100 * time.Millisecond}
 	capped := execagent.Config{MaxOutput: 1 << 20}
 	for name, tt := range map[string]struct {
 		config  execagent.Config
@@ -137,7 +137,7 @@ func TestOutcomes(t *testing.T) {
 		"floods its standard error": {config: short, script: "yes >&2", code: agentbus.CodeDeadlineExceeded},
 		"closes its output early":   {script: "echo hi; exec >&-; sleep 0.1", text: "hi\n"},
 		"closes it early and fails": {script: "echo hi; exec >&-; sleep 0.1; exit 4", text: "hi\n", code: agentbus.CodeAgentUnavailable, message: "the program ended with status 4"},
-		"takes too long":            {config: short, script: "echo hi; sleep 60", text: "hi\n", code: agentbus.CodeDeadlineExceeded, message: "the program did not end within 500ms"},
+		"takes too long":            {config: short, script: "echo hi; sleep 60", text: "hi\n", code: agentbus.CodeDeadlineExceeded, message: "the program did not end within 2s"},
 		"ignores SIGTERM":           {config: short, script: "trap '' TERM; sleep 60; sleep 60", code: agentbus.CodeDeadlineExceeded},
 		"leaves a child behind":     {script: "sleep 60 & echo hi", text: "hi\n"},
 		"detaches a grandchild":     {script: "(setsid sh -c 'trap \"\" TERM HUP; sleep 60; sleep 60' &) ; sleep 0.1; echo hi", text: "hi\n"},

@@ -72,7 +72,7 @@ func TestLostSessions(t *testing.T) {
 	t.Parallel()
 	c := execagent.Config{
 		Conversation: true, Dir: t.TempDir(), Session: execagent.Session{First: []string{"first", "{session}"}, Next: []string{"next", "{session}"}},
-		Command: []string{"/bin/sh", "-c", `text=$(cat); echo "$1 $2|$text"; case $text in *fail) exit 1;; *hang) sleep 60;; esac`, "sh"}, Timeout: 2 * time.Second, KillAfter: time.Millisecond,
+		Command: []string{"/bin/sh", "-c", `text=$(cat); echo "$1 $2|$text"; case $text in *fail) exit 1;; *hang) sleep 60;; esac`, "sh"}, Timeout: 5 * time.Second, KillAfter: time.Millisecond,
 	}
 	a := newAgent(t, c, "")
 	seen := map[string]bool{}

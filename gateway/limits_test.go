@@ -68,7 +68,7 @@ func TestDeclaredSize(t *testing.T) {
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, "tool", nil)
-	b := newBus(t, func(c *gateway.Config) { c.BodyTimeout = 50 * time.Millisecond }, a)
+	b := newBus(t, func(c *gateway.Config) { c.BodyTimeout = 500 * time.Millisecond }, a)
 	head := "POST /agents/tool/x HTTP/1.1\r\nHost: bus\r\n" + asAlice + "\r\n"
 	for name, rest := range map[string]string{
 		"length": "Content-Length: 10\r\n\r\nabc", "chunked": "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "nothing": "Content-Length: 4194304\r\n\r\n",
@@ -102,7 +102,7 @@ func TestSlowBody(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
-		<-time.After(60 * time.Millisecond) // past the time of the last body
+		<-time.After(600 * time.Millisecond) // past the time of the last body
 	}
 }
 
@@ -153,7 +153,7 @@ func TestTimes(t *testing.T) {
 		}
 		told <- struct{}{}
 	})
-	b := newBus(t, func(c *gateway.Config) { c.CallTimeout, c.IdleTimeout = 400*time.Millisecond, 100*time.Millisecond }, silent, stalls, drips)
+	b := newBus(t, func(c *gateway.Config) { c.CallTimeout, c.IdleTimeout = 2*time.Second, 500*time.Millisecond }, silent, stalls, drips)
 	refused(t, "silent", b.call("silent", turn("silent", "t")...), http.StatusGatewayTimeout, agentbus.CodeDeadlineExceeded)
 	for _, name := range []string{"stalls", "drips"} {
 		got := b.stream(name, turn(name, "t")...)
@@ -178,7 +178,7 @@ func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	body := `{"choices":[],"x":"` + strings.Repeat("x", 12<<20) + `"}`
 	a := newAgent(t, "critic", answerWith(http.StatusOK, body))
-	b := newBus(t, func(c *gateway.Config) { c.IdleTimeout = 500 * time.Millisecond }, a)
+	b := newBus(t, func(c *gateway.Config) { c.IdleTimeout = 2 * time.Second }, a)
 	for range 2 { // the answer, then its copy from memory
 		c, err := net.Dial("tcp", b.addr)
 		if err != nil {

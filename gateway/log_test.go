@@ -55,7 +55,7 @@ func TestAccessLog(t *testing.T) {
 		ids = append(ids, got.header.Get("x-request-id"))
 	}
 	lines := b.accessLines()
-	for deadline := time.Now().Add(10 * time.Second); len(lines) < len(ids) && time.Now().Before(deadline); lines = b.accessLines() {
+	for deadline := time.Now().Add(patience); len(lines) < len(ids) && time.Now().Before(deadline); lines = b.accessLines() {
 		runtime.Gosched() // a line is written behind its answer
 	}
 	if len(lines) != len(ids) {

@@ -44,6 +44,7 @@ func TestSharedRate(t *testing.T) {
 		grant(agentbus.Grants{PerSecond: 100, Burst: 20})(c)
 		c.Rates = s
 	}, a)
+	began := time.Now()
 	for i := range 30 {
 		got := b.call("critic", turn("r"+strconv.Itoa(i), "t")...)
 		if i >= 20 {
@@ -53,7 +54,8 @@ func TestSharedRate(t *testing.T) {
 			b.call("critic", turn("r0", "t")...) // from memory
 		}
 	}
-	if a.executions() != 20 || s.asked.Load() > 5 {
+	inTime := time.Since(began) < time.Second // what was taken is worth nothing after that
+	if n := a.executions(); n > 20 || inTime && n < 20 || s.asked.Load() > 5 {
 		t.Errorf("%d executions; the bucket was asked %d times", a.executions(), s.asked.Load())
 	}
 }

@@ -105,9 +105,12 @@ type Config struct {
 	Lease time.Duration
 	// InterruptTimeout is how long one waits before it counts as denied; 0: 24 h.
 	InterruptTimeout time.Duration
-	MaxBody          int64        // of a request, in bytes; 0: 1 MiB
-	Conversations    Starter      // nil: there are none
-	Logger           *slog.Logger // nil: nothing is logged
+	MaxBody          int64   // of a request, in bytes; 0: 1 MiB
+	Conversations    Starter // nil: there are none
+	// Calling returns the calls that are being made in the run of an execution, and
+	// what that may cost, 0 for any amount; nil: none are told.
+	Calling func(agentbus.Execution) ([]agentbus.CallRecord, agentbus.Micros)
+	Logger  *slog.Logger // nil: nothing is logged
 	// Followers is how many may follow at once; 0: 4096.
 	Followers int
 

@@ -58,6 +58,7 @@ func (h *Host) mux() *http.ServeMux {
 	route("POST /v1/runs/{id}", h.verb)
 	route("GET /v1/runs/{id}/events", h.events)
 	route("GET /v1/runs/{id}/events/poll", h.ofRun(h.poll))
+	route("GET /v1/runs/{id}/vendor.agentbus.calls", h.ofRun(h.calls))
 	route("POST /v1/runs/{id}/cancel", h.ofRun(h.cancelRun))
 	route("POST /v1/runs/{id}/interrupts/{node}", h.ofRun(h.resolveNode))
 	route("GET /v1/interrupts/{token}", h.readToken)

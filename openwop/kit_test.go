@@ -157,7 +157,7 @@ func (b *bus) start(workflow string, more ...object) string {
 func (b *bus) settle(run string) object {
 	b.Helper()
 	var snap object
-	for ctx, done := context.WithTimeout(b.Context(), 20*time.Second); ; {
+	for ctx, done := context.WithTimeout(b.Context(), time.Minute); ; {
 		_, snap, _ = b.do(http.MethodGet, "/v1/runs/"+run, nil)
 		switch s := snap["status"].(string); {
 		case s == "completed", s == "failed", s == "cancelled", s == "paused", strings.HasPrefix(s, "waiting"):

@@ -25,7 +25,7 @@ func TestOpenAPI(t *testing.T) {
 	if err := json.Unmarshal(openwop.OpenAPI(), &doc); err != nil || doc.Version != "3.1.0" {
 		t.Fatal(doc.Version, err)
 	}
-	if len(doc.Paths) != 11 {
+	if len(doc.Paths) != 12 {
 		t.Errorf("%d paths", len(doc.Paths))
 	}
 	for path, operations := range doc.Paths {

@@ -233,7 +233,7 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 	dead.close()
 
 	b := openBus(t, dead.path, func(c *openwop.Config) { c.Owner = "another" })
-	for ctx, done := context.WithTimeout(t.Context(), 20*time.Second); ; {
+	for ctx, done := context.WithTimeout(t.Context(), time.Minute); ; {
 		orphans, err := b.store.Orphans(ctx, agentbus.Claim{}, 10, func(string) bool { return true }, func(agentbus.ExecutionID) bool { return false })
 		if err != nil {
 			done()

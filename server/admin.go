@@ -67,16 +67,16 @@ func (s *Server) buildAdmin() (err error) {
 		Identifier: s, Runs: s.store, Records: s.store, Ledger: s.store, Keys: s.store, Calls: switchboard{s}, Agents: directory{s}, Interrupts: inbox{s},
 		Figures: s.store, Actions: s.store, Caps: s.caps, Vitals: s.vitals,
 		Budgets:  func() []agentbus.Budget { return s.now().gateway.Budgets(time.Now()) },
-		MaxDepth: func() int { return s.now().cfg.Limits.MaxDepth }, Cap: s.capOf, Hops: s.VerifyHops, Content: s.cfg.Admin.Content,
+		MaxDepth: func() int { return s.now().cfg.Limits.MaxDepth }, Cap: s.CapOf, Hops: s.VerifyHops, Content: s.cfg.Admin.Content,
 		Token: s.cfg.Admin.Token, Metrics: s.Metrics(), Profile: s.cfg.Admin.Pprof, Logger: s.log,
 		Status: admin.Status{Version: s.cfg.Version, Owner: s.owner, Config: s.cfg.Path, Stages: s.now().gateway.Stages()},
 	})
 	return err
 }
 
-// capOf returns what an execution may cost: as it was begun, else as its
+// CapOf returns what an execution may cost: as it was begun, else as its
 // conversation says; 0: any amount.
-func (s *Server) capOf(e agentbus.Execution) agentbus.Micros {
+func (s *Server) CapOf(e agentbus.Execution) agentbus.Micros {
 	var sp spec
 	if json.Unmarshal(e.Spec, &sp) == nil && sp.Budget != nil {
 		return *sp.Budget

@@ -253,9 +253,13 @@ func (s *wiring) defined(sp spec) (conversation.Conversation, error) {
 	def, ok := s.cfg.Conversations[sp.Conversation]
 	if !ok {
 		names := keys(s.cfg.Conversations)
+		next := "name one of its conversations (" + strings.Join(names, ", ") + "), or give agents with --agent"
+		if len(names) == 0 {
+			next = "there is none yet: describe one below conversations, as in what agentbus init writes, or give agents with --agent"
+		}
 		return conversation.Conversation{}, &agentbus.Error{
 			Code: agentbus.CodeInvalidRequest, Message: "there is no conversation " + sp.Conversation + " in the configuration",
-			Explain: &agentbus.Explain{Supported: names, Next: "name one of its conversations (" + strings.Join(names, ", ") + "), or give agents with --agent"},
+			Explain: &agentbus.Explain{Supported: names, Next: next},
 		}
 	}
 	c, err := s.configured(sp.Conversation, def)

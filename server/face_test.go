@@ -146,7 +146,7 @@ func TestBusOverA2A(t *testing.T) {
 	s := open(t, "agents:\n  far: {kind: a2a, url: \""+there.URL+"/a2a/echo\", headers: {x-tenant: blue-tenant}, price: {call: 0.01}}\n  b: {kind: builtin, builtin: echo}\nconversations:\n  talk: {participants: [{agent: far}, {agent: b}], max_turns: 4}\n")
 	here := httptest.NewServer(s.Handler())
 	t.Cleanup(here.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, stream := range []string{"false", "true"} {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, here.URL+"/v1/chat/completions", strings.NewReader(`{"model":"far","stream":`+stream+`,"messages":[{"role":"user","content":"hello"}]}`))

@@ -248,7 +248,7 @@ func (s *secured) call(c *tls.Config, run, authorization, forwarded string) (sta
 	if forwarded != "" {
 		r.Header.Set(agentbus.HeaderForwardedAuthorization, forwarded)
 	}
-	resp, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Do(r)
+	resp, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Do(r)
 	if err != nil {
 		return 0, "", err
 	}
@@ -395,7 +395,7 @@ func TestStrictOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	in := bufio.NewReader(c)
 	for _, raw := range []string{
 		"GET /healthz HTTP/1.1\r\nHost: bus\r\n\r\n",
@@ -425,7 +425,7 @@ func TestStrictOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = plain.Close() }()
-	_ = plain.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = plain.SetDeadline(time.Now().Add(time.Minute))
 	_, _ = io.WriteString(plain, "GET /healthz HTTP/1.1\r\nHost: bus\r\n\r\n")
 	if answer, _ := io.ReadAll(plain); bytes.Contains(answer, []byte("200")) {
 		t.Errorf("plain HTTP was answered: %q", answer)

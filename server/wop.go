@@ -22,6 +22,7 @@ func (s *Server) buildHost() (err error) {
 		Identify: func(r *http.Request) (agentbus.Principal, error) { return s.now().gateway.Caller(r) },
 		Redact:   func() *eventlog.Redactor { return s.now().redacts },
 		Lease:    s.cfg.Workers.Lease, InterruptTimeout: s.cfg.Interrupts.Timeout, MaxBody: int64(s.cfg.Limits.MaxBody), Logger: s.log,
+		Calling:       func(e agentbus.Execution) ([]agentbus.CallRecord, agentbus.Micros) { return s.Live(), s.CapOf(e) },
 		Conversations: s.starts, NoEscalation: s.cfg.Escalation == config.EscalationOff, Tools: s.cfg.Tools.Default,
 	})
 	return err

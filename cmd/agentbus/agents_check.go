@@ -72,7 +72,11 @@ func (v *agentsCheckVerb) examine(ctx context.Context, c *config.Config) (*a2a.C
 	if err != nil {
 		return nil, err
 	}
-	return examineAt(ctx, d, u)
+	report, err := examineAt(ctx, d, u)
+	if p := describe(err); err != nil && p.Next == "" {
+		return nil, &failure{exit: p.Exit, what: p.What, why: p.Why, next: "see that the agent is up, and that this is its URL"}
+	}
+	return report, err
 }
 
 // dialer goes where the bus would go, to this machine when it is named, and where

@@ -164,7 +164,6 @@ func (a *app) driving(ctx context.Context) (*server.Server, reasons, error) {
 	if err != nil {
 		return nil, why, err
 	}
-	a.loaded = c
 	s, err := a.open(ctx, server.Config{Config: c, Logger: slog.New(why)})
 	return s, why, err
 }
@@ -262,51 +261,63 @@ type shower interface {
 // shower returns who tells a conversation: a live tree on a terminal, a line an
 // event elsewhere, nobody under --json. stop must be called when it is over.
 func (a *app) shower(ctx context.Context, s *server.Server, st server.Start) (sh shower, stop func()) {
-	width, _, ok := a.size(a.stdout)
-	switch {
-	case a.JSON:
+	if a.JSON {
 		return silent{}, func() {}
-	case !ok || width < narrowest:
+	}
+	l := a.live()
+	if l == nil {
 		return &show{app: a, paint: a.colours(a.stdout)}, func() {}
 	}
-	l := &live{
-		paint: a.colours(a.stdout), now: time.Now, limit: a.capOf(ctx, s, st),
+	l.limit = capOf(ctx, s, st)
+	l.calls = func() (mine []agentbus.CallRecord) {
+		for _, c := range s.Live() {
+			if c.Run == st.Run {
+				mine = append(mine, c)
+			}
+		}
+		return mine
+	}
+	return l, l.turning()
+}
+
+// live returns who draws a run on the terminal; nil where nothing can be drawn.
+func (a *app) live() *live {
+	width, _, ok := a.size(a.stdout)
+	if a.JSON || !ok || width < narrowest {
+		return nil
+	}
+	return &live{
+		paint: a.colours(a.stdout), now: time.Now,
 		screen: screen{out: a.stdout, size: func() (int, int) {
 			if w, h, ok := a.size(a.stdout); ok {
 				return w, h
 			}
 			return width, narrowest
 		}},
-		calls: func() (mine []agentbus.CallRecord) {
-			for _, c := range s.Live() {
-				if c.Run == st.Run {
-					mine = append(mine, c)
-				}
-			}
-			return mine
-		},
 	}
-	return l, l.turning()
 }
 
 // narrowest is the terminal below which nothing is drawn.
 const narrowest = 20
 
 // capOf is what a run may cost; nil: there is no cap of its own.
-func (a *app) capOf(ctx context.Context, s *server.Server, st server.Start) *agentbus.Micros {
+func capOf(ctx context.Context, s *server.Server, st server.Start) *agentbus.Micros {
 	if st.Budget != nil {
 		return st.Budget
 	}
-	name := st.Conversation
+	e := agentbus.Execution{Conversation: st.Conversation}
 	if st.Resume {
-		if e, found, err := s.Store().Execution(ctx, agentbus.ExecutionID(st.Run)); err == nil && found {
-			name = e.Conversation
-		}
+		e, _, _ = s.Store().Execution(ctx, agentbus.ExecutionID(st.Run)) // one that cannot be read is drawn without
 	}
-	if a.loaded == nil {
+	return limited(s.CapOf(e))
+}
+
+// limited is a cap as it is drawn: 0 is none.
+func limited(m agentbus.Micros) *agentbus.Micros {
+	if m == 0 {
 		return nil
 	}
-	return a.loaded.Conversations[name].BudgetUSD
+	return &m
 }
 
 // silent tells nothing.
@@ -387,7 +398,12 @@ func summary(r *conversation.Result) string {
 			done++
 		}
 	}
-	return fmt.Sprintf("%s · %s · tokens %d in, %d out · $%s · agentbus trace %s", harmless(r.Halt.String()), plural(done, "turn"), u.InputTokens, u.OutputTokens, r.Spent.USD(), r.Run)
+	return summed(r.Run, &r.Halt, done, u, r.Spent)
+}
+
+// summed is what a run came to, in a line.
+func summed(run agentbus.RunID, h *agentbus.Halt, turns int, u agentbus.Usage, spent agentbus.Micros) string {
+	return fmt.Sprintf("%s · %s · tokens %d in, %d out · $%s · agentbus trace %s", harmless(h.String()), plural(turns, "turn"), u.InputTokens, u.OutputTokens, spent.USD(), run)
 }
 
 // resultJSON is a result as --json prints it.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
@@ -29,13 +28,10 @@ type played struct {
 // What the demo claims is in its store, whoever reads it.
 func TestDemoClaimsNothingThatTheStoreDoesNotHold(t *testing.T) {
 	t.Parallel()
-	dir, began := t.TempDir(), time.Now()
+	dir := t.TempDir()
 	code, stdout, stderr := program(t, dir, nil, "demo", "--dir", dir, "--json")
 	if code != 0 {
 		t.Fatal(code, stderr)
-	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("the demo took %s, want at most 10 s", took)
 	}
 	var p played
 	if err := json.Unmarshal([]byte(stdout), &p); err != nil || len(p.Runs) != 3 {

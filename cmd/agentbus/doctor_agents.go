@@ -94,7 +94,7 @@ func (d *doctor) openaiAgent(ctx context.Context, name string, a config.Agent, b
 	}
 	resp, body, err := d.send(r) //nolint:bodyclose // send has read and closed it
 	if err != nil {
-		d.find(checkAgents, name, levelFault, "no answer from "+base+": "+err.Error(), "start the agent, or mend agents."+name+".url")
+		d.find(checkAgents, name, levelFault, "no answer from "+base+": "+err.Error(), "start the agent, or mend agents."+name+".url; --timeout gives it more time")
 		return
 	}
 	d.peerCertificate(name, resp)

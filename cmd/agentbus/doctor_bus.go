@@ -102,6 +102,9 @@ func (d *doctor) get(ctx context.Context, at string) (*http.Response, []byte, er
 func (d *doctor) send(r *http.Request) (*http.Response, []byte, error) {
 	began := time.Now()
 	resp, err := d.client.Do(r)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, nil, fmt.Errorf("it takes longer than %s", d.verb.Timeout)
+	}
 	if err != nil {
 		return nil, nil, errors.New(unreachable(err))
 	}

@@ -140,6 +140,9 @@ func TestDoctorFindsFaults(t *testing.T) {
 	copy(head[60:], []byte{0, 0, 3, 0xe7})
 	copy(head[68:], []byte{0x61, 0x67, 0x62, 0x73})
 	save(t, newer, string(head))
+	certified, foreign := t.TempDir(), t.TempDir()
+	certify(t, certified, time.Hour)
+	certify(t, foreign, time.Hour)
 	for name, tt := range map[string]struct {
 		yaml string
 		exit exitCode
@@ -159,6 +162,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		"lists none":   {"agents: {shy: {kind: openai, url: '" + other.URL + "/v1'}}", exitOK, want{checkAgents, levelNote, "shy: "}},
 		"no card":      {"agents: {peer: {kind: a2a, url: '" + other.URL + "'}}", exitAgent, want{checkAgents, levelFault, "peer: no card"}},
 		"no program":   {"agents: {coder: {kind: exec, command: [no-such-program]}}", exitAgent, want{checkAgents, levelFault, "coder: the program no-such-program is not here"}},
+		"other key":    {"tls: {cert_file: '" + foreign + "/tls.crt', key_file: '" + certified + "/tls.key'}", exitUsage, want{checkConfig, levelFault, "not a certificate and its private key"}},
 		"no agents":    {"{}", exitOK, want{checkConfig, levelNote, "there are no agents"}},
 		"no admin":     {"admin: {listen: ''}", exitOK, want{checkPorts, levelNote, "there is no admin listener"}},
 		"public plain": {"listen: 0.0.0.0:0", exitOK, want{checkConfig, levelWarning, "without TLS"}},
@@ -184,6 +188,19 @@ func TestDoctorFindsFaults(t *testing.T) {
 			d.must(t, tt.want)
 		})
 	}
+}
+
+// An agent that takes too long is told apart from one that is not there.
+func TestDoctorOfASlowAgent(t *testing.T) {
+	t.Parallel()
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(slow.Close)
+	path := configure(t, "agents: {slow: {kind: openai, url: '"+slow.URL+"'}}\n")
+	code, d := diagnosed(t, nil, "--config", path, "--timeout", "50ms")
+	if code != int(exitAgent) {
+		t.Errorf("exit %d", code)
+	}
+	d.must(t, want{checkAgents, levelFault, "slow: no answer from " + slow.URL + ": it takes longer than 50ms"})
 }
 
 // A bus of another version, whose file has changed and whose clock is off.

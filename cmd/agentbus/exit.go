@@ -136,7 +136,10 @@ func known(c *kong.Context) string {
 	if node == nil {
 		node = c.Model.Node
 	}
-	var commands, flags []string
+	var told, commands, flags []string
+	if len(node.Positional) > 0 {
+		told = append(told, "write "+written(node))
+	}
 	for _, child := range node.Children {
 		if !child.Hidden {
 			commands = append(commands, child.Name)
@@ -146,12 +149,20 @@ func known(c *kong.Context) string {
 		flags = append(flags, "--"+f.Name)
 	}
 	slices.Sort(flags)
-	var told []string
 	if len(commands) > 0 {
 		told = append(told, "the verbs are "+strings.Join(commands, ", "))
 	}
 	told = append(told, "the flags are "+strings.Join(slices.Compact(flags), ", "), "see "+strings.TrimSpace(node.FullPath())+" --help")
 	return strings.Join(told, "; ")
+}
+
+// written is a verb with its arguments as it is typed.
+func written(n *kong.Node) string {
+	words := []string{strings.TrimSpace(n.FullPath())}
+	for _, arg := range n.Positional {
+		words = append(words, arg.Summary())
+	}
+	return strings.Join(words, " ")
 }
 
 // report prints why the program failed, in the one place that does, and returns

@@ -23,20 +23,34 @@ import (
 	"github.com/agentbus/agentbus/internal/pgtest"
 )
 
-// faulty builds the program so that it can be killed at a point. A test of it runs
-// processes that are built without the race detector, many of them.
+// faulty returns the program, built so that it can be killed at a point. A test of
+// it runs processes that are built without the race detector, many of them.
 func faulty(t *testing.T) (path string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("it kills dozens of processes, which are built without the race detector")
 	}
-	path = filepath.Join(t.TempDir(), "agentbus")
-	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "faults", "-o", path, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	path, err := buildFaulty()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
+
+// buildFaulty builds it once, for all tests: it takes longer than most of them. The
+// directory that it is in goes with the process of the tests.
+var buildFaulty = sync.OnceValues(func() (path string, err error) {
+	if faultyDir, err = os.MkdirTemp("", "agentbus-faults-"); err != nil {
+		return "", err
+	}
+	path = filepath.Join(faultyDir, "agentbus")
+	if out, err := exec.Command("go", "build", "-tags", "faults", "-o", path, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+var faultyDir string
 
 // A bus that is killed with -9 at any point of a call's life, each time the
 // point is passed, keeps every promise once it is started again: an acknowledged

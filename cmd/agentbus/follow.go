@@ -22,6 +22,9 @@ type follower struct {
 	read  map[agentbus.ExecutionID]agentbus.Position // the next position of each
 	// top is the top-level execution as it stood before its events were read.
 	top agentbus.Execution
+	// seen gets the calls that are being made; nil: nobody looks at them.
+	seen   func([]agentbus.CallRecord)
+	looked int // how often it was asked for
 }
 
 // A news is an event and where it happened.
@@ -61,13 +64,33 @@ func (f *follower) news(ctx context.Context) (all []news, err error) {
 // pollEvery is how often a follower looks.
 const pollEvery = 200 * time.Millisecond
 
-// follow shows a run until it halts: a line an event as they come, from whatever
-// process, then the whole tree. It ends as the run did.
-func (v *traceVerb) follow(ctx context.Context, a *app, s server.Store) error {
-	f := follower{store: s, run: agentbus.RunID(v.ID)}
-	if _, err := executionsOf(ctx, s, f.run); err != nil {
+// follow shows a run until it halts, whoever drives it: a live tree on a terminal,
+// a line an event elsewhere; then the whole tree. It ends as the run did.
+func (v *traceVerb) follow(ctx context.Context, a *app, s *server.Server) error {
+	f := follower{store: s.Store(), run: agentbus.RunID(v.ID)}
+	executions, err := executionsOf(ctx, f.store, f.run)
+	if err != nil {
 		return err
 	}
+	show, end := func(n *news) error { return a.tell(n) }, func() {}
+	if l := a.live(); l != nil {
+		l.limit, l.began = limited(s.CapOf(executions[0])), executions[0].Began
+		w := watch{live: l, clock: true}
+		l.calls = w.calls
+		show, end = w.news, l.turning()
+		f.seen = w.see
+	}
+	err = f.all(ctx, show)
+	end()
+	if err != nil {
+		return err
+	}
+	return v.ended(ctx, a, f.store, &f.top)
+}
+
+// all gives the events of a run to show until it has halted. It fails when nobody
+// drives the run any more.
+func (f *follower) all(ctx context.Context, show func(*news) error) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
@@ -76,15 +99,18 @@ func (v *traceVerb) follow(ctx context.Context, a *app, s server.Store) error {
 			return err
 		}
 		for i := range events {
-			if err := v.tell(a, &events[i]); err != nil {
+			if err := show(&events[i]); err != nil {
 				return err
 			}
 		}
 		if f.top.State != agentbus.RunRunning && len(events) == 0 {
-			return v.ended(ctx, a, s, &f.top)
+			return nil
 		}
 		if l := f.top.Lease; f.top.State == agentbus.RunRunning && !l.Expires.IsZero() && time.Now().After(l.Expires) {
-			return &failure{exit: exitFailed, what: "nobody drives run " + v.ID + " any more", why: "its lease has ended", next: "agentbus resume " + v.ID}
+			return &failure{exit: exitFailed, what: "nobody drives run " + string(f.run) + " any more", why: "its lease has ended", next: "agentbus resume " + string(f.run)}
+		}
+		if err := f.look(ctx, len(events) > 0); err != nil {
+			return err
 		}
 		select {
 		case <-tick.C:
@@ -94,14 +120,41 @@ func (v *traceVerb) follow(ctx context.Context, a *app, s server.Store) error {
 	}
 }
 
-// tell prints an event as one line, indented as deep as it happened.
-func (v *traceVerb) tell(a *app, n *news) error {
+// lookEvery is how often the calls of a run are read while it tells nothing: the
+// store reads all of them for that.
+const lookEvery = 5
+
+// look shows which calls are being made, where somebody sees them.
+func (f *follower) look(ctx context.Context, told bool) error {
+	if f.looked++; f.seen == nil || !told && f.looked%lookEvery != 0 {
+		return nil
+	}
+	calls, err := f.store.Calls(ctx, f.run)
+	if err != nil {
+		return err
+	}
+	f.seen(slices.DeleteFunc(calls, func(c agentbus.CallRecord) bool { return c.State != agentbus.CallExecuting }))
+	return nil
+}
+
+// tell prints an event as one line.
+func (a *app) tell(n *news) error {
 	if a.JSON {
 		return (&eventsVerb{}).print(a, &n.Event)
 	}
-	p := a.colours(a.stdout)
-	if quiet(n.Type) {
+	line := n.line(a.colours(a.stdout))
+	if line == "" {
 		return nil
+	}
+	_, err := io.WriteString(a.stdout, line+"\n")
+	return err
+}
+
+// line is an event as people read it, indented as deep as it happened; "" when it
+// says no more than those around it.
+func (n *news) line(p paint) string {
+	if quiet(n.Type) {
+		return ""
 	}
 	what := strings.TrimPrefix(n.Type, "agentbus.")
 	if n.Type == agentbus.EventNodeFailed || n.Type == agentbus.EventRunFailed {
@@ -111,9 +164,7 @@ func (v *traceVerb) tell(a *app, n *news) error {
 	if n.Turn != "" {
 		who = strings.TrimPrefix(string(n.Turn), string(n.Run)+".")
 	}
-	line := fmt.Sprintf("%s%s  %s  %s\n", strings.Repeat("  ", n.execution.Depth), p.bold(harmless(who)), what, p.dim(harmless(gist(&n.Event))))
-	_, err := io.WriteString(a.stdout, line)
-	return err
+	return fmt.Sprintf("%s%s  %s  %s", strings.Repeat("  ", n.execution.Depth), p.bold(harmless(who)), what, p.dim(harmless(gist(&n.Event))))
 }
 
 // quiet reports whether events of a type say no more than those around them.

@@ -74,9 +74,12 @@ func (p *parked) answer(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":"sold"},"finish_reason":"stop"}]}`)
 }
 
-// cli runs a verb in a process of its own; -1: it was killed.
+// cli runs a verb, in a process of its own if it is to be killed; -1: it was.
 func (p *parked) cli(fault string, args ...string) (code int, stdout, stderr string) {
 	p.t.Helper()
+	if fault == "" {
+		return outcome(p.t.Context(), append(args, "--config", p.path)...)
+	}
 	var out, diag bytes.Buffer
 	cmd := exec.CommandContext(p.t.Context(), p.program, append(args, "--config", p.path)...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = filepath.Dir(p.path), []string{"AGENTBUS_FAULT=" + fault, "HOME=" + p.t.TempDir()}, &out, &diag

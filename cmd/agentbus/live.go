@@ -22,13 +22,14 @@ type live struct {
 	limit *agentbus.Micros             // nil: the run has no cap
 
 	mu      sync.Mutex // guards what follows, and the screen
-	began   time.Time
+	began   time.Time  // of the run; zero: when it is drawn first
 	frame   int
 	turns   int
 	retries int
 	usage   agentbus.Usage
 	spent   agentbus.Micros
 	talks   []*speech // turns that are being spoken, in order
+	over    bool      // nothing is drawn below any more
 }
 
 // A speech is a turn that is not over.
@@ -50,7 +51,9 @@ var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 // removes them.
 func (l *live) turning() (stop func()) {
 	l.mu.Lock()
-	l.began = l.now()
+	if l.began.IsZero() {
+		l.began = l.now()
+	}
 	l.mu.Unlock()
 	ending, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -74,6 +77,7 @@ func (l *live) turning() (stop func()) {
 		<-ended
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		l.over = true
 		l.draw("", nil)
 	}
 }
@@ -114,7 +118,12 @@ func (l *live) take(e *conversation.Event) string {
 		}
 		return said.String()
 	case conversation.EventTurnStarted:
-		l.talks = append(l.talks, &speech{turn: e.Turn.ID, speaker: e.Turn.Speaker, began: l.now()})
+		l.ends(e.Turn.ID) // its driver was cut off, and another one begins it again
+		began := e.Turn.Began
+		if began.IsZero() {
+			began = l.now()
+		}
+		l.talks = append(l.talks, &speech{turn: e.Turn.ID, speaker: e.Turn.Speaker, began: began})
 	case conversation.EventDelta:
 		if s := l.speech(e.Turn.ID); s != nil {
 			s.text.WriteString(harmless(e.Chunk.Text))
@@ -128,17 +137,17 @@ func (l *live) take(e *conversation.Event) string {
 	case conversation.EventToolCall:
 		return l.paint.dim(named(e.Turn)+" tool "+harmless(e.Chunk.ToolCall.Name)) + "\n"
 	case conversation.EventTurnDone:
-		l.over(e.Turn.ID)
+		l.ends(e.Turn.ID)
 		return l.done(e.Turn)
 	case conversation.EventTurnFailed:
-		l.over(e.Turn.ID)
+		l.ends(e.Turn.ID)
 		l.spent += e.Turn.Cost
 		return l.paint.red(named(e.Turn)+" failed") + "\n"
 	case conversation.EventInterruptRequested:
-		l.over(e.Turn.ID)
+		l.ends(e.Turn.ID)
 		return l.paint.bold(named(e.Turn)+" asks: "+harmless(e.Turn.Error.Ask.Title)) + "\n"
 	case conversation.EventTurnCancelled:
-		l.over(e.Turn.ID)
+		l.ends(e.Turn.ID)
 		return l.paint.dim(named(e.Turn)+" cancelled: it was not needed any more") + "\n"
 	}
 	return ""
@@ -167,7 +176,7 @@ func (l *live) speech(id agentbus.TurnID) *speech {
 	return nil
 }
 
-func (l *live) over(id agentbus.TurnID) {
+func (l *live) ends(id agentbus.TurnID) {
 	for i, s := range l.talks {
 		if s.turn == id {
 			l.talks = append(l.talks[:i], l.talks[i+1:]...)
@@ -179,6 +188,9 @@ func (l *live) over(id agentbus.TurnID) {
 // region is what is drawn below everything: what is being said, the tree of the
 // calls that are being made, and the sum.
 func (l *live) region() (lines []string) {
+	if l.over {
+		return nil
+	}
 	width, height := l.size()
 	if len(l.talks) == 1 {
 		lines = l.speaking(l.talks[0], width)

@@ -60,8 +60,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	env            func(string) (string, bool)
-	storeOnly      bool           // the verb serves nobody, and needs no secrets
-	loaded         *config.Config // by a verb that drives a conversation
+	storeOnly      bool // the verb serves nobody, and needs no secrets
 	// terminal tells how large the terminal is that a writer is; nil: the system is
 	// asked.
 	terminal func(io.Writer) (width, height int, ok bool)

@@ -10,10 +10,12 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/eventlog"
+	"github.com/agentbus/agentbus/openwop"
 	"github.com/agentbus/agentbus/server"
 )
 
@@ -47,7 +49,7 @@ func (v *runVerb) onServer(ctx context.Context, a *app) error {
 			Run agentbus.RunID `json:"run"`
 		}{run}, string(run)+"\n")
 	}
-	halt, err := w.follow(ctx, a, run, st.Conversation)
+	halt, err := w.shown(ctx, a, run, st.Conversation)
 	if err != nil {
 		return err
 	}
@@ -96,11 +98,61 @@ func (w *wire) begin(ctx context.Context, st *server.Start) (agentbus.RunID, err
 	return begun.Run, err
 }
 
-// follow shows the events of a run until one tells that it halted.
-func (w *wire) follow(ctx context.Context, a *app, run agentbus.RunID, name string) (*agentbus.Halt, error) {
-	defer context.AfterFunc(ctx, func() {
-		fmt.Fprintf(a.stderr, "\nagentbus: it goes on at the bus; end it there with: agentbus stop %s\n", run) //nolint:errcheck // nobody is left to tell
-	})()
+// shown shows a run until it halts: a live tree on a terminal, a line an event
+// elsewhere.
+func (w *wire) shown(ctx context.Context, a *app, run agentbus.RunID, name string) (*agentbus.Halt, error) {
+	const left = "agentbus: it goes on at the bus; end it there with: agentbus stop "
+	l := a.live()
+	if l == nil {
+		defer context.AfterFunc(ctx, func() {
+			fmt.Fprintf(a.stderr, "\n%s%s\n", left, run) //nolint:errcheck // nobody is left to tell
+		})()
+		return w.follow(ctx, run, func(d *eventlog.Doc) error { return a.told(d, name) })
+	}
+	tree := &watch{live: l}
+	l.calls = tree.calls
+	defer context.AfterFunc(ctx, func() { l.note(left + string(run)) })()
+	stop := w.watching(ctx, tree, run)
+	end := l.turning()
+	halt, err := w.follow(ctx, run, func(d *eventlog.Doc) error { return tree.news(newsOf(d, name)) })
+	stop()
+	end()
+	if halt != nil {
+		tree.halted(run, halt)
+	}
+	return halt, err
+}
+
+// watching asks the bus again and again which calls are being made in a run, until
+// stop is called. A bus that does not tell shows the turns alone.
+func (w *wire) watching(ctx context.Context, tree *watch, run agentbus.RunID) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(pollEvery)
+		defer tick.Stop()
+		for {
+			var c openwop.Calling
+			if w.send(ctx, http.MethodGet, "/v1/runs/"+url.PathEscape(string(run))+"/vendor.agentbus.calls", nil, &c) != nil {
+				return
+			}
+			tree.saw(run, &c)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// follow gives the events of a run to show until one tells that it halted.
+func (w *wire) follow(ctx context.Context, run agentbus.RunID, show func(*eventlog.Doc) error) (*agentbus.Halt, error) {
 	after := agentbus.Position(-1)
 	for {
 		query := url.Values{"timeout": {strconv.Itoa(pollSeconds)}}
@@ -114,45 +166,52 @@ func (w *wire) follow(ctx context.Context, a *app, run agentbus.RunID, name stri
 			return nil, err
 		}
 		for i := range page.Events {
-			after = page.Events[i].Sequence
-			halt, err := a.told(&page.Events[i], name)
-			if halt != nil || err != nil {
-				return halt, err
+			d := &page.Events[i]
+			after = d.Sequence
+			if err := show(d); err != nil {
+				return nil, err
+			}
+			if h := haltOf(d); h != nil {
+				return h, nil
 			}
 		}
 	}
 }
 
-// told shows an event of a run on another bus: what was said, and what is shown of
-// a run that is followed here. It returns the halt that the event tells.
-func (a *app) told(d *eventlog.Doc, name string) (*agentbus.Halt, error) {
-	e := agentbus.Event{
-		Position: d.Sequence, ID: d.EventID, At: d.Timestamp, Type: d.Type, Execution: d.RunID, Run: agentbus.RunID(d.RunID), Turn: d.TurnID, Node: d.NodeID, Data: d.Payload,
+// told prints an event of a run on another bus: what was said, and what is printed
+// of a run that is followed here.
+func (a *app) told(d *eventlog.Doc, name string) error {
+	if a.JSON {
+		return nil
 	}
 	var says struct {
-		told
-
 		Turn agentbus.ConversationTurn `json:"turn"`
 	}
-	_ = json.Unmarshal(e.Data, &says) // what cannot be read says nothing
-	switch text, said := says.Turn.Content.(string); {
-	case a.JSON:
-	case said && e.Type == agentbus.EventConversationExchanged:
-		if _, err := fmt.Fprintf(a.stdout, "%s  %s\n", a.colours(a.stdout).bold(harmless(d.NodeID)), harmless(text)); err != nil {
-			return nil, err
-		}
-	default:
-		if err := (&traceVerb{}).tell(a, &news{e, &agentbus.Execution{Conversation: name}}); err != nil {
-			return nil, err
-		}
+	_ = json.Unmarshal(d.Payload, &says) // what cannot be read says nothing
+	if text, said := says.Turn.Content.(string); said && d.Type == agentbus.EventConversationExchanged {
+		_, err := fmt.Fprintf(a.stdout, "%s  %s\n", a.colours(a.stdout).bold(harmless(d.NodeID)), harmless(text))
+		return err
 	}
-	if agentbus.Terminal(e.Type) || e.Type == agentbus.EventRunPaused || e.Type == agentbus.EventRunWaiting {
-		if says.Bus.Halt == nil {
-			return &agentbus.Halt{Kind: agentbus.HaltDone}, nil
-		}
-		return says.Bus.Halt, nil
+	return a.tell(newsOf(d, name))
+}
+
+// newsOf is an event of the conversation called name as the wire has it.
+func newsOf(d *eventlog.Doc, name string) *news {
+	return &news{agentbus.Event{
+		Position: d.Sequence, ID: d.EventID, At: d.Timestamp, Type: d.Type, Execution: d.RunID, Run: agentbus.RunID(d.RunID), Turn: d.TurnID, Node: d.NodeID, Data: d.Payload,
+	}, &agentbus.Execution{Conversation: name}}
+}
+
+// haltOf returns the halt that an event tells; nil: the run goes on.
+func haltOf(d *eventlog.Doc) *agentbus.Halt {
+	if !agentbus.Terminal(d.Type) && d.Type != agentbus.EventRunPaused && d.Type != agentbus.EventRunWaiting {
+		return nil
 	}
-	return nil, nil //nolint:nilnil // it goes on
+	var says told
+	if json.Unmarshal(d.Payload, &says) != nil || says.Bus.Halt == nil {
+		return &agentbus.Halt{Kind: agentbus.HaltDone}
+	}
+	return says.Bus.Halt
 }
 
 // send sends a request, with a body unless in is nil, and reads the answer into

@@ -71,7 +71,7 @@ func dash(s string) string {
 type traceVerb struct {
 	ID       string `arg:"" complete:"run" name:"run" help:"The run; or the word verify, with the run behind it."`
 	Verified string `arg:"" complete:"run" optional:"" name:"verified" help:"Behind verify: the run whose signed hops are checked."`
-	Follow   bool   `help:"Show a conversation as it goes on, a line an event, until it halts; exit as agentbus run does."`
+	Follow   bool   `help:"Show a conversation as it goes on, whoever drives it, until it halts: a live tree on a terminal, a line an event elsewhere; exit as agentbus run does."`
 }
 
 // A trace is all that is known of a run.
@@ -99,7 +99,7 @@ func (v *traceVerb) Run(ctx context.Context, a *app) error {
 	}
 	defer s.Close() //nolint:errcheck // only read
 	if v.Follow {
-		return v.follow(ctx, a, s.Store())
+		return v.follow(ctx, a, s)
 	}
 	t, err := traceOf(ctx, s.Store(), agentbus.RunID(v.ID))
 	if err != nil {

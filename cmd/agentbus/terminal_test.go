@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/require"
 )
 
@@ -113,6 +114,45 @@ conversations:
 	screen = p.shows("exit 130", "press Ctrl-C again", "next: agentbus resume run_")
 	if strings.Contains(screen, "\x1b[2m") {
 		t.Errorf("there are colours:\n%q", screen)
+	}
+}
+
+// The same tree is drawn of a run that a bus drives, by who began it there and by
+// who follows it over the store: nested calls, elapsed time, tokens, money of the cap.
+func TestWatchInATerminal(t *testing.T) {
+	t.Parallel()
+	open := make(chan struct{}, 8)
+	gated := newAgentServer(t, open)
+	path := configure(t, fmt.Sprintf(`keys: [{id: alice, secret_env: ALICE}]
+agents:
+  a: {kind: openai, url: %q, price: {call: 0.001}}
+  b: {kind: openai, url: %q, price: {call: 0.001}}
+  panel: {kind: conversation, conversation: inner}
+conversations:
+  inner: {participants: [{agent: a}, {agent: b}], max_turns: 1}
+  talk: {participants: [{agent: panel}, {agent: a}], max_turns: 2, budget_usd: 0.5}
+`, gated, gated))
+	env := map[string]string{"ALICE": aliceKey}
+	bus := serving(t, path, env, "--quiet")
+	begins, follows := newPane(t, 100, 24), newPane(t, 100, 24)
+	begins.keys("AGENTBUS_TOKEN="+aliceKey+" agentbus run talk hello --server "+bus.url+"; echo exit $?", "Enter")
+	tree := []string{"└─", "panel", "   └─", "depth 2", "0 turns", "$0.000000 of $0.500000"}
+	begins.shows(tree...)
+	runs, err := opened(t, path, env).RunSummaries(t.Context(), agentbus.RunFilter{}, 1, "")
+	if err != nil || len(runs) != 1 {
+		t.Fatal(runs, err)
+	}
+	follows.keys("ALICE="+aliceKey+" agentbus trace --follow "+string(runs[0].Run)+" --config "+path+"; echo exit $?", "Enter")
+	follows.shows(tree...)
+	open <- struct{}{}
+	open <- struct{}{}
+	for p, last := range map[*pane]string{begins: "max_turns (2) · 2 turns · tokens 6 in, 4 out", follows: "payer alice"} {
+		screen := p.shows("exit 0", last, "[panel]", "the answer", "max_turns (2)")
+		for text, most := range map[string]int{"of $0.500000": 0, "0 turns ·": 0, "[panel]": 1, "[a] the answer": 2} {
+			if n := strings.Count(screen, text); n > most {
+				t.Errorf("%q stands there %d times, not %d:\n%s", text, n, most, screen)
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -14,10 +15,11 @@ import (
 	"github.com/agentbus/agentbus/internal/otlptest"
 )
 
-// G34, P2: the trace of a caller goes on as a child at every hop: through the
-// gateway to a conversation, through its driver to a program, through the program,
-// a process that only has its environment, back to the gateway, and to an agent
-// over HTTP. All over real sockets; the spans come to a collector as OTLP.
+// G34, P2: the trace of a caller goes on as a child at every hop: through a router,
+// a bus that is a process of its own, to the gateway, to a conversation, through its
+// driver to a program, through the program, a process that only has its environment,
+// back to the gateway, and to an agent over HTTP. All over real sockets; the spans of
+// both buses come to one collector as OTLP.
 func TestOneTraceThroughEverything(t *testing.T) {
 	t.Parallel()
 	const caller, trace = "b7ad6b7169203331", "0af7651916cd43dd8448eb211c80319c"
@@ -29,7 +31,7 @@ func TestOneTraceThroughEverything(t *testing.T) {
 		answer.ServeHTTP(w, r)
 	})
 	spans := otlptest.New(t)
-	path, env := scripted(t, "telemetry: {otlp: '"+spans.URL+"'}\nconversations: {talk: {participants: [{agent: coder}, {agent: echo}], max_turns: 1}}\n",
+	path, env := scripted(t, "limits: {max_depth: 9}\ntelemetry: {otlp: '"+spans.URL+"'}\nconversations: {talk: {participants: [{agent: coder}, {agent: echo}], max_turns: 1}}\n",
 		map[string]string{"coder": "\nagentbus call leaf \"$(cat)\"\n"})
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -37,7 +39,14 @@ func TestOneTraceThroughEverything(t *testing.T) {
 	}
 	save(t, path, string(text)+"  panel: {kind: conversation, conversation: talk}\n  echo: {kind: builtin, builtin: echo}\n  leaf: {kind: openai, url: '"+leaf.URL+"/v1'}\n")
 	bus := serving(t, path, env)
-	status, _, body, err := post(t.Context(), bus.url, "alice-secret", `{"model":"panel","messages":[{"role":"user","content":"hello"}]}`,
+	routes := configure(t, fmt.Sprintf(`limits: {max_depth: 9}
+telemetry: {otlp: %q}
+keys: [{id: alice, secret_env: ALICE}]
+agents: {team: {kind: openai, url: %q, model: panel, api_key_env: ALICE}}
+`, spans.URL, bus.url+"/v1"))
+	router := start(t, t.TempDir(), []string{"ALICE=alice-secret"}, "serve", "--quiet", "--config", routes)
+	front, _, _ := router.serves(t)
+	status, _, body, err := post(t.Context(), front, "alice-secret", `{"model":"team","messages":[{"role":"user","content":"hello"}]}`,
 		http.Header{agentbus.HeaderTraceParent: {"00-" + trace + "-" + caller + "-01"}})
 	if err != nil || status != http.StatusOK {
 		t.Fatalf("status %d: %v: %s", status, err, body)
@@ -49,7 +58,8 @@ func TestOneTraceThroughEverything(t *testing.T) {
 	want := []string{
 		"invoke_agent leaf", "POST /v1/chat/completions", // from the program
 		"invoke_agent coder", "POST /v1/chat/completions", // from the driver of the conversation
-		"invoke_agent panel", "POST /v1/chat/completions", // from the caller
+		"invoke_agent panel", "POST /v1/chat/completions", // from the router
+		"invoke_agent team", "POST /v1/chat/completions", // from the caller, in the router
 		caller,
 	}
 	last := hex.EncodeToString(told.Span[:])

@@ -25,6 +25,7 @@ type release struct {
 	revision string    // of the source
 	made     time.Time // of the revision: every date in what is made
 	root     string    // of the module
+	key      string    // file of the key that signs the checksums; "": they are not signed
 	dist     string    // where to
 	targets  []target
 }
@@ -45,11 +46,12 @@ func run(ctx context.Context, args []string) error {
 	version := flags.String("version", "", "the version, such as 0.1.0; empty: the tag of this commit, or 0.0.0-REVISION")
 	dist := flags.String("dist", "dist", "the folder to write to; what it held is removed")
 	only := flags.String("targets", "", "OS/ARCH of those to make, with commas; empty: all")
+	key := flags.String("key", "", "the file of an Ed25519 key, in PEM, that signs the checksums; empty: they are not signed")
 	twice := flags.Bool("twice", false, "make the first one again from a clone, without a build cache, and compare")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	r := release{root: ".", dist: *dist}
+	r := release{root: ".", dist: *dist, key: *key}
 	if err := r.identify(ctx, *version); err != nil {
 		return err
 	}
@@ -123,7 +125,19 @@ func (r *release) make(ctx context.Context) (map[target]archived, error) {
 		files[t] = a
 		fmt.Fprintf(os.Stdout, "%s  %s\n", a.sum, a.name) //nolint:errcheck // nobody is left to tell
 	}
-	return files, r.write("SHA256SUMS", sums.bytes(), nil)
+	return files, r.finish(sums.bytes())
+}
+
+// finish writes the checksums, and their signature where there is a key.
+func (r *release) finish(sums []byte) error {
+	if err := r.write(checksums, sums, nil); err != nil || r.key == "" {
+		return err
+	}
+	signature, err := signed(sums, r.key)
+	if err != nil {
+		return err
+	}
+	return r.write(checksums+".sig", signature, nil)
 }
 
 // base is the name of what is made for a target, without its ending.

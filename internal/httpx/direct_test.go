@@ -54,7 +54,7 @@ func rawAgent(t *testing.T, serve func(c *net.TCPConn, r *bufio.Reader, nth int)
 			}
 			serving.Go(func() {
 				defer c.Close() //nolint:errcheck // the bus notices, or is gone
-				_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+				_ = c.SetDeadline(time.Now().Add(time.Minute))
 				serve(c, bufio.NewReader(c), nth)
 			})
 		}
@@ -358,7 +358,7 @@ func TestDirectIsPatientForSoLong(t *testing.T) {
 		_, _ = io.WriteString(c, "ok")
 	})
 	d := direct(t)
-	d.HeaderTimeout = 50 * time.Millisecond
+	d.HeaderTimeout = 500 * time.Millisecond
 	_, err := call(d, post(t.Context(), t, url, "ping"))
 	if timeout, is := errors.AsType[net.Error](err); !is || !timeout.Timeout() {
 		t.Errorf("got %v, want a timeout", err)

@@ -42,7 +42,7 @@ func talk(t *testing.T, addr, raw string, piece int) string {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	for s := raw; s != ""; {
 		n := min(piece, len(s))
 		if _, err := io.WriteString(c, s[:n]); err != nil {

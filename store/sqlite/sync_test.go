@@ -31,7 +31,7 @@ func loseSync(s *sqlite.Store, _ string) error {
 	say("%s %v", agentbus.CodeOf(err), err)
 	select {
 	case <-s.Broken():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		say("the store does not know that it is broken")
 	}
 	_, err = s.Reserve(background, request("run_sync", 21, "x"))
