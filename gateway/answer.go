@@ -159,8 +159,10 @@ func (a *answer) next(buf **[]byte) ([]byte, error) {
 	}
 	*buf, _ = buffers.Get().(*[]byte)
 	copy(**buf, a.little[:n])
-	for more := 0; err == nil && a.here() >= aChunk && n < len(**buf); n += more {
+	for err == nil && a.here() >= aChunk && n < len(**buf) {
+		var more int
 		more, err = a.resp.Body.Read((**buf)[n:])
+		n += more
 	}
 	return (**buf)[:n], err
 }

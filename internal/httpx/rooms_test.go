@@ -89,6 +89,7 @@ func TestStrictReadsBehindAnAnswer(t *testing.T) {
 			if got, err := io.ReadAll(resp.Body); string(got) != want || err != nil {
 				t.Errorf("got %q, %v, want %q", got, err, want)
 			}
+			_ = resp.Body.Close()
 		}
 	}
 }
