@@ -172,7 +172,7 @@ func (g *Gateway) remembered(w http.ResponseWriter, r *http.Request, x *exchange
 	if x.leads == nil {
 		return false
 	}
-	got, found, err := g.cfg.Ledger.Lookup(r.Context(), x.want.Key, x.record.Digest)
+	got, found, err := g.cfg.Ledger.Lookup(r.Context(), x.want.key, x.record.Digest)
 	switch {
 	case err != nil:
 		x.refuse(w, err)

@@ -12,9 +12,9 @@ import (
 // flight hold more than they will cost waits for them, in the order in which
 // calls came, for BudgetWait at most.
 func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserved, err error) {
-	x.want.Hold = g.hold(x)
+	x.want.hold = g.hold(x)
 	if short := g.spent.short(x); short != nil {
-		if _, known, err := g.cfg.Ledger.Lookup(ctx, x.want.Key, x.record.Digest); err == nil && !known {
+		if _, known, err := g.cfg.Ledger.Lookup(ctx, x.want.key, x.record.Digest); err == nil && !known {
 			return agentbus.Reserved{Outcome: agentbus.OutcomeShort, Short: short}, nil
 		}
 	}
@@ -60,11 +60,11 @@ var errLeftLine = &agentbus.Error{
 // lookUp asks the ledger for a call that must stand in line before it may be
 // executed: an answer from memory costs nothing and need not wait.
 func (g *Gateway) lookUp(ctx context.Context, x *exchange) (agentbus.Reserved, error) {
-	amount := x.want.Hold.Amount
-	x.want.Hold.Amount = beyond // lines are of strict budgets, which never have it
+	amount := x.want.hold.Amount
+	x.want.hold.Amount = beyond // lines are of strict budgets, which never have it
 	got, err := g.ask(ctx, x)
 	if err != nil || got.Outcome != agentbus.OutcomeExecute {
-		x.want.Hold.Amount = amount
+		x.want.hold.Amount = amount
 	}
 	return got, err
 }
@@ -120,7 +120,7 @@ func (g *Gateway) waitsFor(x *exchange, got agentbus.Reserved) string {
 		return ""
 	}
 	b := got.Short.Budget
-	if got.Short.State.Spent+g.funds.around(x, b.Account)+x.want.Hold.Amount > b.Limit {
+	if got.Short.State.Spent+g.funds.around(x, b.Account)+x.want.hold.Amount > b.Limit {
 		return ""
 	}
 	return b.Account

@@ -46,8 +46,12 @@ type answer struct {
 }
 
 // buffers are for what has come. A stream that waits for its agent, as most do
-// most of the time, holds none.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 6<<10); return &b }}
+// most of the time, holds none; where the transport does not say what has come,
+// it holds one that is waiting.
+var (
+	buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
+	waiting = sync.Pool{New: func() any { b := make([]byte, 6<<10); return &b }}
+)
 
 // pass settles or voids the call and passes the answer on.
 func (a *answer) pass() {
@@ -105,13 +109,21 @@ func (a *answer) stream(pass func([]byte) error) {
 func (a *answer) read(use func([]byte) error) error {
 	idle := time.AfterFunc(a.gateway.cfg.IdleTimeout, func() { a.cancel(errIdle) })
 	defer idle.Stop()
+	shared := &buffers
+	if a.here() < 0 {
+		shared = &waiting
+	}
 	var buf *[]byte
 	defer func() {
 		if buf != nil {
-			buffers.Put(buf)
+			shared.Put(buf)
 		}
 	}()
 	for {
+		if buf != nil {
+			shared.Put(buf)
+			buf = nil
+		}
 		since := time.Now()
 		got, err := a.next(&buf)
 		a.exchange.waited(since)
@@ -134,25 +146,25 @@ func (a *answer) read(use func([]byte) error) error {
 }
 
 // next waits for the next piece of the body, and returns it with what came with
-// it. buf is the shared buffer that it is in, if it is; the next wait gives that
-// back.
+// it. buf is the shared buffer that it is in, if it is.
 func (a *answer) next(buf **[]byte) ([]byte, error) {
-	if *buf != nil {
-		buffers.Put(*buf)
-		*buf = nil
+	if a.here() < 0 {
+		*buf, _ = waiting.Get().(*[]byte)
+		n, err := a.resp.Body.Read(**buf)
+		return (**buf)[:n], err
 	}
-	n := 0
-	if a.here() >= 0 {
-		var err error
-		n, err = a.resp.Body.Read(a.little[:])
-		if n < len(a.little) || err != nil || a.here() < aChunk {
-			return a.little[:n], err
-		}
+	n, err := a.resp.Body.Read(a.little[:])
+	if err != nil || a.here() < aChunk {
+		return a.little[:n], err
 	}
 	*buf, _ = buffers.Get().(*[]byte)
 	copy(**buf, a.little[:n])
-	more, err := a.resp.Body.Read((**buf)[n:])
-	return (**buf)[:n+more], err
+	for err == nil && a.here() >= aChunk && n < len(**buf) {
+		var more int
+		more, err = a.resp.Body.Read((**buf)[n:])
+		n += more
+	}
+	return (**buf)[:n], err
 }
 
 // aChunk is more than what stands between two chunks of a body: behind so much,
@@ -413,7 +425,7 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	x := a.exchange
 	cost, unbilled := agentbus.Micros(0), agentbus.Micros(0)
 	if reply.Status < http.StatusBadRequest && !x.toldError() {
-		cost, unbilled = charge(x.want.Hold, x.target.cost(u))
+		cost, unbilled = charge(x.want.hold, x.target.cost(u))
 	}
 	if unbilled > 0 {
 		a.gateway.capped(a.r.Context(), x, cost, unbilled)
@@ -421,7 +433,7 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	faults.At(faults.SettleBefore)
 	err := a.gateway.cfg.Ledger.Settle(context.WithoutCancel(a.r.Context()), agentbus.Settlement{
 		ID: x.record.ID, Attempt: x.attempt, Reply: reply, Appended: a.appended, Drop: drop,
-		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.Hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed, Ended: time.Now(),
+		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed, Ended: time.Now(),
 	})
 	faults.At(faults.SettleAfter)
 	if len(a.claimed) > 0 && agentbus.CodeOf(err) == agentbus.CodeRunNotFound {

@@ -163,7 +163,7 @@ func (g *Gateway) follow(w http.ResponseWriter, r *http.Request, x *exchange, ca
 	look := time.NewTicker(lookTold)
 	defer look.Stop()
 	for {
-		rung, release := g.cfg.WatchCall(x.want.Key)
+		rung, release := g.cfg.WatchCall(x.want.key)
 		done := d.take(r.Context()) || d.ended(r.Context())
 		if !done {
 			select {
@@ -220,7 +220,7 @@ func (d *follower) pass(p *agentbus.StreamPiece) bool {
 // did.
 func (d *follower) ended(ctx context.Context) bool {
 	x, f := d.x, d.x.leads
-	got, found, err := d.cfg.Ledger.Lookup(ctx, x.want.Key, x.record.Digest)
+	got, found, err := d.cfg.Ledger.Lookup(ctx, x.want.key, x.record.Digest)
 	switch {
 	case err != nil: // it is asked again
 		return false

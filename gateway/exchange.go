@@ -50,7 +50,7 @@ type exchange struct {
 	// set once it executes the call. failed is why it has no answer that
 	// duplicates could be given.
 	leads   *flight
-	want    agentbus.Reservation
+	want    want
 	flight  *flight
 	attempt int
 	failed  error
@@ -61,6 +61,13 @@ type exchange struct {
 	placed bool
 	since  time.Time
 	token  bool
+}
+
+// A want is what a call asks of the ledger, beside its record.
+type want struct {
+	key  agentbus.Digest
+	mint string // see agentbus.Reservation
+	hold agentbus.Hold
 }
 
 // A dialect is what the gateway knows of the API that is called.

@@ -39,12 +39,12 @@ func newFunds() *funds {
 // before returns an account of the call for which others wait already; "" when
 // there is none.
 func (f *funds) before(x *exchange) string {
-	if len(x.want.Hold.Budgets) == 0 {
+	if len(x.want.hold.Budgets) == 0 {
 		return ""
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, b := range x.want.Hold.Budgets {
+	for _, b := range x.want.hold.Budgets {
 		if len(f.byAccount[b.Account]) > 0 {
 			return b.Account
 		}
@@ -105,17 +105,17 @@ func wake(c chan struct{}) {
 
 // holds notes what a call that may be executed holds.
 func (f *funds) holds(x *exchange, got agentbus.Reserved) {
-	if got.Outcome != agentbus.OutcomeExecute || len(x.want.Hold.Budgets) == 0 {
+	if got.Outcome != agentbus.OutcomeExecute || len(x.want.hold.Budgets) == 0 {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.holding[place{got.Call.Payer, got.Call.Run, got.Call.TurnKey.ID}] = holder{x.requestID, got.Call.Parent, x.want.Hold.Amount, x.want.Hold.Budgets}
+	f.holding[place{got.Call.Payer, got.Call.Run, got.Call.TurnKey.ID}] = holder{x.requestID, got.Call.Parent, x.want.hold.Amount, x.want.hold.Budgets}
 }
 
 // released says that the ledger has taken back what a call held.
 func (f *funds) released(x *exchange) {
-	if len(x.want.Hold.Budgets) == 0 {
+	if len(x.want.hold.Budgets) == 0 {
 		return
 	}
 	f.mu.Lock()
@@ -123,7 +123,7 @@ func (f *funds) released(x *exchange) {
 	if at := (place{x.record.Payer, x.record.Run, x.record.TurnKey.ID}); f.holding[at].attempt == x.requestID {
 		delete(f.holding, at)
 	}
-	for _, b := range x.want.Hold.Budgets {
+	for _, b := range x.want.hold.Budgets {
 		if line := f.byAccount[b.Account]; len(line) > 0 {
 			wake(line[0])
 		}

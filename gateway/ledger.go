@@ -35,12 +35,12 @@ func (g *Gateway) ledger(next http.Handler) http.Handler {
 		if idempotencyKey == "" {
 			idempotencyKey = x.messageKey()
 		}
-		x.want.Key, x.want.MintTurn = x.key(idempotencyKey)
+		x.want.key, x.want.mint = x.key(idempotencyKey)
 		x.digest(r)
 		mismatch := g.once(w, r, x, next)      //nolint:contextcheck // what ends a call is written for a caller that has left, too
 		if mismatch && g.cfg.ExecuteMismatch { // a call of its own, with a key of its own
 			x.note("turn_reused")
-			x.want.Key = sha256.Sum256(append(x.want.Key[:], x.record.Digest[:]...))
+			x.want.key = sha256.Sum256(append(x.want.key[:], x.record.Digest[:]...))
 			mismatch = g.once(w, r, x, next) //nolint:contextcheck // as above
 		}
 		if mismatch {
@@ -52,7 +52,7 @@ func (g *Gateway) ledger(next http.Handler) http.Handler {
 // once executes the call, or answers it from memory or from the execution in
 // flight. It answers nothing when the key turns out to stand for another request.
 func (g *Gateway) once(w http.ResponseWriter, r *http.Request, x *exchange, next http.Handler) (mismatch bool) {
-	f, leads := g.flights.join(x.want.Key, x)
+	f, leads := g.flights.join(x.want.key, x)
 	switch {
 	case leads:
 		return g.lead(w, r, x, next, f)
@@ -173,8 +173,7 @@ var (
 // call, and it goes on for the retry (G14).
 func (g *Gateway) ask(ctx context.Context, x *exchange) (agentbus.Reserved, error) {
 	x.fill()
-	want := x.want
-	want.Call = x.record
+	want := agentbus.Reservation{Call: x.record, Key: x.want.key, MintTurn: x.want.mint, Hold: x.want.hold}
 	want.Call.Owner, want.Call.State = g.cfg.Owner, ""
 	if want.MintTurn != "" {
 		want.Call.TurnKey.ID = ""

@@ -19,7 +19,7 @@ func (g *Gateway) errShort(x *exchange, s *agentbus.Shortage) error {
 		}
 	}
 	left := max(b.Limit-s.State.Spent-s.State.Held, 0)
-	switch need := x.want.Hold.Amount; {
+	switch need := x.want.hold.Amount; {
 	case b.Calls > 0 && s.State.Calls >= b.Calls:
 		e.Message = "the budget of " + whose + " has 0 calls left of " + strconv.FormatInt(b.Calls, 10)
 		e.Explain.Observed, e.Explain.Limit, e.Explain.Next = s.State.Calls, b.Calls, "ask the operator to raise calls of this budget"

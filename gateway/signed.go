@@ -80,7 +80,7 @@ func (g *Gateway) sign(ctx context.Context, x *exchange) error {
 	next := agentbus.NextHop{
 		Audience: x.target.Audience(), Caller: x.caller.ID, Payer: x.payer, Chain: *x.lineage.Chain, Run: x.lineage.Run,
 		RootContext: out.RootContext, Context: out.ParentContext, Before: before,
-		Left: agentbus.HopLeft{Calls: max(g.cfg.Chain.MaxCalls, 0), USD: x.want.Hold.Amount, Deadline: time.Now().Add(g.cfg.CallTimeout).Unix()},
+		Left: agentbus.HopLeft{Calls: max(g.cfg.Chain.MaxCalls, 0), USD: x.want.hold.Amount, Deadline: time.Now().Add(g.cfg.CallTimeout).Unix()},
 	}
 	if x.envelope != nil {
 		next.MessageID = x.envelope.call.MessageID

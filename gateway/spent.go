@@ -33,18 +33,18 @@ func (s *spent) learn(short *agentbus.Shortage) {
 
 // short returns which budget of a call is known not to pay for it, or nil.
 func (s *spent) short(x *exchange) *agentbus.Shortage {
-	if len(x.want.Hold.Budgets) == 0 {
+	if len(x.want.hold.Budgets) == 0 {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range x.want.Hold.Budgets {
+	for _, b := range x.want.hold.Budgets {
 		known, ok := s.byAccount[b.Account]
 		if !ok {
 			continue
 		}
 		state := agentbus.BudgetState{Account: b.Account, Spent: known}
-		if fits, passing := b.Fits(state, x.want.Hold.Amount, x.began); !fits && !passing {
+		if fits, passing := b.Fits(state, x.want.hold.Amount, x.began); !fits && !passing {
 			return &agentbus.Shortage{Budget: b, State: state}
 		}
 	}

@@ -40,7 +40,8 @@ type Direct struct {
 }
 
 const (
-	directRead      = 6 << 10  // what one read of an answer takes
+	directRead      = 1 << 10  // what a connection holds while its agent thinks
+	directAhead     = 16 << 10 // what one read of an answer takes that comes faster
 	maxDirectBody   = 16 << 10 // fits the buffers of any socket
 	maxDirectHeader = 1 << 20  // bytes of an answer's head
 )
@@ -218,7 +219,17 @@ type directConn struct {
 	r         *bufio.Reader
 	head      int // bytes that the head of the answer may still have; below 0: the head is over
 	idleSince time.Time
+
+	// ahead is what has come beyond what was asked for, at begins the rest of it.
+	// full: the last read left nothing of its room, so there is more.
+	ahead *[]byte
+	at    int
+	full  bool
 }
+
+// aheads are shared: a stream that waits for its agent, as most do most of the
+// time, holds none.
+var aheads = sync.Pool{New: func() any { b := make([]byte, directAhead); return &b }}
 
 var errLongHeader = errors.New("the head of the answer is too long")
 
@@ -230,11 +241,42 @@ func (c *directConn) Read(p []byte) (int, error) {
 	if c.head > 0 && len(p) > c.head {
 		p = p[:c.head]
 	}
-	n, err := c.Conn.Read(p)
+	n, err := c.readAhead(p)
 	if c.head > 0 {
 		c.head -= n
 	}
 	return n, err //nolint:wrapcheck // bufio and http look at it
+}
+
+// readAhead reads into p: what came before and was not asked for, else from the
+// agent. One that sends faster than p takes it is read in larger pieces.
+func (c *directConn) readAhead(p []byte) (n int, err error) {
+	switch {
+	case c.ahead != nil:
+	case !c.full || len(p) >= directAhead:
+		n, err = c.Conn.Read(p)
+		c.full = n == len(p)
+		return n, err //nolint:wrapcheck // as above
+	default:
+		c.ahead, _ = aheads.Get().(*[]byte)
+		n, err = c.Conn.Read((*c.ahead)[:directAhead])
+		*c.ahead, c.at, c.full = (*c.ahead)[:n], 0, n == directAhead
+	}
+	n = copy(p, (*c.ahead)[c.at:])
+	if c.at += n; c.at == len(*c.ahead) {
+		aheads.Put(c.ahead)
+		c.ahead = nil
+	}
+	return n, err //nolint:wrapcheck // as above
+}
+
+// buffered returns how much has come and was not read.
+func (c *directConn) buffered() int {
+	n := c.r.Buffered()
+	if c.ahead != nil {
+		n += len(*c.ahead) - c.at
+	}
+	return n
 }
 
 // exchange writes r and reads the head of the answer to it.
@@ -328,7 +370,7 @@ func (b *directBody) Buffered() int {
 	if b.conn == nil {
 		return 0
 	}
-	return b.conn.r.Buffered()
+	return b.conn.buffered()
 }
 
 // Close ends the answer. One that was not read to its end takes its connection
@@ -354,7 +396,7 @@ func (b *directBody) end(err error) {
 			b.err = errors.Join(context.Cause(b.ctx), b.err)
 		}
 	}
-	if whole && b.reuse && c.r.Buffered() == 0 {
+	if whole && b.reuse && c.buffered() == 0 {
 		b.direct.keep(b.addr, c)
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/agentbus/agentbus"
@@ -94,7 +95,8 @@ type strictConn struct {
 	net.Conn
 	maxHeader int
 	refusal   atomic.Pointer[agentbus.Error] // set before the stand-in is handed out
-	buf       []byte                         // room, reused; [at:end] is read and not handed out
+	buf       []byte                         // room; [at:end] is read and not handed out. nil: nothing is
+	byte      [1]byte                        // room for the wait while a request is answered
 	at, end   int
 	scanned   int          // how much of an unfinished head was looked at
 	ready     int          // how much of it may be handed out
@@ -118,6 +120,9 @@ func (c *strictConn) Read(p []byte) (int, error) {
 			c.body -= int64(n)
 			return n, err // as it is: the server looks at its type
 		}
+		if c.buf == nil && len(p) == 1 {
+			c.buf = c.byte[:] // net/http waits for its caller to leave, or for the request behind this one
+		}
 		if err := c.fill(); err != nil {
 			return 0, err
 		}
@@ -131,11 +136,19 @@ func (c *strictConn) take(p []byte) int {
 	c.ready -= n
 	if c.at += n; c.at == c.end {
 		c.at, c.end = 0, 0
+		if len(c.buf) == firstRead {
+			rooms.Put((*[firstRead]byte)(c.buf))
+		}
+		c.buf = nil
 	}
 	return n
 }
 
 func (c *strictConn) fill() error {
+	if c.buf == nil {
+		room, _ := rooms.Get().(*[firstRead]byte)
+		c.buf = room[:]
+	}
 	if c.end == len(c.buf) { // nothing is ready, or Read would have handed it out
 		if c.at == 0 {
 			c.buf = append(c.buf, make([]byte, max(len(c.buf), firstRead))...)
@@ -156,6 +169,9 @@ func (c *strictConn) fill() error {
 }
 
 const firstRead = 2048 // most heads fit
+
+// rooms are shared: a connection whose request is being answered holds none.
+var rooms = sync.Pool{New: func() any { return new([firstRead]byte) }}
 
 // scan decides how much of buf may be handed out.
 func (c *strictConn) scan() {
