@@ -11,7 +11,7 @@ import (
 // does so for the agents behind it.
 func Cue(b Backend) Backend {
 	return BackendFunc(func(ctx context.Context, c *Call) iter.Seq2[Chunk, error] {
-		if chain := c.Lineage.Chain; chain == nil || chain.Hop == 1 && !chain.Final { // the first is told what was said, and nothing else (R4)
+		if c.Lineage.Chain == nil {
 			return b.Call(ctx, c)
 		}
 		told := *c

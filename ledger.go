@@ -127,3 +127,14 @@ type Voiding struct {
 	Hold     Hold   // of the reservation: released
 	Ended    time.Time
 }
+
+// A StreamPiece is a part of the answer that a process streams, as it tells it
+// to others who have duplicates of the call (G22).
+type StreamPiece struct {
+	Call    int64
+	Attempt int
+	Place   int         // in the order of the pieces, from 0
+	Status  int         // of the answer; in the piece at place 0 only
+	Header  http.Header // likewise
+	Data    []byte
+}

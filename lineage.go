@@ -313,12 +313,13 @@ func ParseDepth(s string) (int, error) {
 	return n, nil
 }
 
-// clip shortens what a caller sent before it is said back, and takes out what
-// a relay could take for a mention.
+// clip is what a caller sent, as it is said back: without what a relay could
+// take for a mention, and of what is longer than a number that is too large the
+// length alone: it could be a credential that stands in the wrong place (P19).
 func clip(s string) string {
-	const most = 64
+	const most = len("18446744073709551616")
 	if len(s) > most {
-		s = s[:most] + "…"
+		return strconv.Itoa(len(s)) + " bytes"
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "@", "?")
 }
@@ -356,7 +357,7 @@ func (l Lineage) Forward() Lineage {
 // CodeChainFinal when l's chain of agents ends here (C8).
 func (l Lineage) Next(turn TurnID, s Speaker) (Lineage, error) {
 	if !validID(string(l.Run)) || !validID(string(turn)) {
-		return Lineage{}, invalidLineage("P4", "a turn of run "+clip(string(l.Run))+" has no valid id",
+		return Lineage{}, invalidLineage("P4", "a turn of this run has no valid id",
 			"use a run id of visible ASCII characters, short enough that its turn ids stay within 512")
 	}
 	out := l.Forward()

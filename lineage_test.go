@@ -284,9 +284,14 @@ func TestParseDepth(t *testing.T) {
 			t.Errorf("ParseDepth(%q) = %d, %v, want invalid_depth by P3", s, got, err)
 			continue
 		}
-		if observed, _ := e.Explain.Observed.(string); len(observed) > 70 {
+		if observed, _ := e.Explain.Observed.(string); len(observed) > 20 {
 			t.Errorf("ParseDepth(%d bytes) says back %d of them", len(s), len(observed))
 		}
+	}
+	// P19: a credential in the wrong header is not said back.
+	_, err := agentbus.ParseDepth("Bearer sk-canary-0123456789")
+	if e := agentbus.AsError(err); e.Explain.Observed != "27 bytes" {
+		t.Errorf("a credential as a depth: %+v", e.Explain)
 	}
 }
 

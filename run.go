@@ -189,7 +189,15 @@ type RunFilter struct {
 	Agent        string  // of one of its calls
 	Speaker      Speaker // of one of its calls
 	Conversation string  // that one of its drivers performs
+
+	Standing Standing
+	Least    map[RunFigure]int64 // what its figures must come to at least
+	By       RunFigure           // the order: the most first, and of equal ones the newest; "": the newest first
 }
+
+// Figures reports whether f asks for what stores have to add up first: how runs
+// stand, or their figures.
+func (f *RunFilter) Figures() bool { return f.Standing != "" || len(f.Least) > 0 || f.By != "" }
 
 // A RunRecord is all that a store holds of a run but what was said in it, as of
 // one moment.

@@ -113,10 +113,13 @@ func (t *talk) rename(message string) {
 
 // send sends the message and hears the answer to its end.
 func (t *talk) send(ctx context.Context) error {
-	req := t.request()
 	for try := 1; ; try++ {
+		evidence, err := evidenceOf(ctx, t.message) // each time anew: what was shown once does not count again (C22)
+		if err != nil {
+			return err
+		}
 		t.streamed = false
-		err := t.listen(ctx, t.peer.client.SendStreamingMessage(ctx, req))
+		err = t.listen(ctx, t.peer.client.SendStreamingMessage(ctx, t.request(evidence)))
 		switch {
 		case err != nil && !lost(ctx, err):
 			return err

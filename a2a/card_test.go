@@ -181,16 +181,16 @@ func TestReadFrame(t *testing.T) {
 		`{"id":1,"error":{"code":-32001,"message":"x"}}`:                                                                   {"", true},
 		`{"id":1,"result":null}`: {"", false}, `[1]`: {"", false}, `{`: {"", false},
 	} {
-		f := a2a.ReadFrame([]byte(data), a2a.JSONRPC)
+		f, valid := a2a.ReadFrame([]byte(data), a2a.JSONRPC)
 		var tasks strings.Builder
 		for _, r := range f.Tasks {
 			tasks.WriteString(r.ID + "/" + r.Context + " ")
 		}
-		if tasks.String() != want.tasks || f.End != want.end || (f.Err != nil) != strings.Contains(data, "error") {
+		if tasks.String() != want.tasks || f.End != want.end || (f.Err != nil) != strings.Contains(data, "error") || valid != (data != "{") {
 			t.Errorf("%s: %+v", data, f)
 		}
 	}
-	f := a2a.ReadFrame([]byte(`{"task":{"id":"t","status":{"state":"TASK_STATE_COMPLETED","message":{"metadata":{"usage":{}}}},"metadata":{}}}`), a2a.REST)
+	f, _ := a2a.ReadFrame([]byte(`{"task":{"id":"t","status":{"state":"TASK_STATE_COMPLETED","message":{"metadata":{"usage":{}}}},"metadata":{}}}`), a2a.REST)
 	if len(f.Metadata) != 2 || !f.End {
 		t.Errorf("%+v", f)
 	}

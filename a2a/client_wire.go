@@ -70,6 +70,23 @@ func WithHeader(ctx context.Context, h http.Header) context.Context {
 	return context.WithValue(ctx, headerKey{}, h)
 }
 
+type evidenceKey struct{}
+
+// WithEvidence returns ctx for one call of a Backend, whose messages show what
+// prove returns for their ids: evidence of identity, a list in JSON; nil is none
+// (C25). What it fails with fails the call, before anything is sent.
+func WithEvidence(ctx context.Context, prove func(ctx context.Context, messageID string) ([]byte, error)) context.Context {
+	return context.WithValue(ctx, evidenceKey{}, prove)
+}
+
+// evidenceOf returns the evidence that a message shows; nil: none.
+func evidenceOf(ctx context.Context, messageID string) ([]byte, error) {
+	if prove, ok := ctx.Value(evidenceKey{}).(func(context.Context, string) ([]byte, error)); ok {
+		return prove(ctx, messageID)
+	}
+	return nil, nil
+}
+
 func headerOf(ctx context.Context) http.Header {
 	h, _ := ctx.Value(headerKey{}).(http.Header)
 	return h

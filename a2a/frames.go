@@ -3,10 +3,9 @@ package a2a
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"strings"
 
-	"github.com/tidwall/gjson"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // MaxFrame is the longest data line of a stream that is read, in bytes. What is
@@ -25,16 +24,19 @@ type Frame struct {
 type TaskRef struct{ ID, Context string }
 
 // ReadFrame reads an answer or an event of either version, without decoding it.
-// What is none tells nothing.
-func ReadFrame(data []byte, b Binding) (f Frame) {
-	root := gjson.ParseBytes(data)
-	if !root.IsObject() {
-		return f
+// What is no object tells nothing; valid reports whether it is JSON at all.
+func ReadFrame(data []byte, b Binding) (f Frame, valid bool) {
+	if !json.Valid(data) {
+		return f, false
 	}
-	var found [2]gjson.Result
-	pick(root, found[:], "error", "result")
+	root := node(data[rawjson.Space(data, 0):])
+	if !root.isObject() {
+		return f, true
+	}
+	var found [2]node
+	root.pick(found[:], "error", "result")
 	switch e := found[0]; {
-	case e.Exists() && e.Type != gjson.Null:
+	case e != nil && e[0] != 'n':
 		f.Err, _ = ReadError(data)
 		f.End = f.Err != nil
 	case b == JSONRPC:
@@ -42,94 +44,131 @@ func ReadFrame(data []byte, b Binding) (f Frame) {
 	default:
 		f.value(root)
 	}
-	return f
+	return f, true
+}
+
+// A node is a value in valid JSON, as it stands there; nil: there is none.
+type node []byte
+
+func (n node) isObject() bool { return len(n) > 0 && n[0] == '{' }
+
+// text returns the string that n is; "" when it is none.
+func (n node) text() string {
+	if len(n) == 0 || n[0] != '"' {
+		return ""
+	}
+	return rawjson.Text(n)
 }
 
 // pick reads the members of an object that have these names, the first of each,
 // in one pass: answers are long.
-func pick(object gjson.Result, into []gjson.Result, names ...string) {
-	if !object.IsObject() {
+func (n node) pick(into []node, names ...string) {
+	if !n.isObject() {
 		return
 	}
-	object.ForEach(func(key, value gjson.Result) bool {
-		if i := slices.Index(names, key.Str); i >= 0 && !into[i].Exists() {
-			into[i] = value
+	rawjson.Members(n, 0, func(m rawjson.Member) bool {
+		for i, name := range names {
+			if into[i] == nil && string(m.Key) == name {
+				into[i] = node(n[m.At:m.Over])
+			}
 		}
 		return true
 	})
 }
 
 // value reads what stands under result, or is the whole of a REST answer.
-func (f *Frame) value(v gjson.Result) {
-	var found [8]gjson.Result
-	pick(v, found[:], "task", "message", "statusUpdate", "artifactUpdate", "kind", "tasks", "status", "id")
+func (f *Frame) value(v node) {
+	var found [8]node
+	v.pick(found[:], "task", "message", "statusUpdate", "artifactUpdate", "kind", "tasks", "status", "id")
 	kind, tasks, status, id := found[4], found[5], found[6], found[7]
 	switch { // an answer of A2A 1.0 is wrapped in its kind
-	case kind.Exists():
-	case found[0].IsObject():
+	case kind != nil:
+	case found[0].isObject():
 		f.task(found[0])
 		return
-	case found[1].IsObject():
+	case found[1].isObject():
 		f.message(found[1])
 		return
-	case found[2].IsObject():
+	case found[2].isObject():
 		f.status(found[2])
 		return
-	case found[3].IsObject():
+	case found[3].isObject():
 		f.artifact(found[3])
 		return
 	}
 	switch {
-	case tasks.IsArray(): // of a list
-		for _, t := range tasks.Array() {
-			f.see(t.Get("id").Str, t.Get("contextId").Str)
-		}
-	case kind.Str == "message":
+	case len(tasks) > 0 && tasks[0] == '[': // of a list
+		rawjson.Elements(tasks, 0, func(at, over int) bool {
+			var named [2]node
+			node(tasks[at:over]).pick(named[:], "id", "contextId")
+			f.see(named[0], named[1])
+			return true
+		})
+	case kind.text() == "message":
 		f.message(v)
-	case kind.Str == "status-update":
+	case kind.text() == "status-update":
 		f.status(v)
-	case kind.Str == "artifact-update":
+	case kind.text() == "artifact-update":
 		f.artifact(v)
-	case status.IsObject() && id.Type == gjson.String:
+	case status.isObject() && id.text() != "":
 		f.task(v)
 	}
 }
 
-func (f *Frame) see(id, context string) {
-	if id != "" {
-		f.Tasks = append(f.Tasks, TaskRef{id, context})
+func (f *Frame) see(id, context node) {
+	if id := id.text(); id != "" {
+		f.Tasks = append(f.Tasks, TaskRef{id, context.text()})
 	}
 }
 
-func (f *Frame) tell(metadata ...gjson.Result) {
-	for _, m := range metadata {
-		if m.IsObject() {
-			f.Metadata = append(f.Metadata, []byte(m.Raw))
-		}
+func (f *Frame) tell(metadata node) {
+	if metadata.isObject() {
+		f.Metadata = append(f.Metadata, bytes.Clone(metadata))
 	}
 }
 
-func (f *Frame) task(t gjson.Result) {
-	f.see(t.Get("id").Str, t.Get("contextId").Str)
-	f.End = ends(t.Get("status.state").Str)
-	f.tell(t.Get("metadata"), t.Get("status.message.metadata"))
+// turn reads a status, and returns the metadata of its message.
+func (f *Frame) turn(status node) (told node) {
+	var found [2]node
+	status.pick(found[:], "state", "message")
+	f.End = ends(found[0].text())
+	var metadata [1]node
+	found[1].pick(metadata[:], "metadata")
+	return metadata[0]
 }
 
-func (f *Frame) message(m gjson.Result) {
-	f.see(m.Get("taskId").Str, m.Get("contextId").Str)
+func (f *Frame) task(t node) {
+	var found [4]node
+	t.pick(found[:], "id", "contextId", "status", "metadata")
+	f.see(found[0], found[1])
+	told := f.turn(found[2])
+	f.tell(found[3])
+	f.tell(told)
+}
+
+func (f *Frame) message(m node) {
+	var found [3]node
+	m.pick(found[:], "taskId", "contextId", "metadata")
+	f.see(found[0], found[1])
 	f.End = true
-	f.tell(m.Get("metadata"))
+	f.tell(found[2])
 }
 
-func (f *Frame) status(u gjson.Result) {
-	f.see(u.Get("taskId").Str, u.Get("contextId").Str)
-	f.End = ends(u.Get("status.state").Str) || u.Get("final").Bool()
-	f.tell(u.Get("metadata"), u.Get("status.message.metadata"))
+func (f *Frame) status(u node) {
+	var found [5]node
+	u.pick(found[:], "taskId", "contextId", "status", "metadata", "final")
+	f.see(found[0], found[1])
+	told := f.turn(found[2])
+	f.End = f.End || len(found[4]) > 0 && found[4][0] == 't'
+	f.tell(found[3])
+	f.tell(told)
 }
 
-func (f *Frame) artifact(u gjson.Result) {
-	f.see(u.Get("taskId").Str, u.Get("contextId").Str)
-	f.tell(u.Get("metadata"))
+func (f *Frame) artifact(u node) {
+	var found [3]node
+	u.pick(found[:], "taskId", "contextId", "metadata")
+	f.see(found[0], found[1])
+	f.tell(found[2])
 }
 
 // ends reports whether a stream ends with a task in this state: it is over, or

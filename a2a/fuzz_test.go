@@ -20,7 +20,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		body := []byte(text)
 		for _, b := range []a2a.Binding{a2a.JSONRPC, a2a.REST} {
-			frame := a2a.ReadFrame(body, b)
+			frame, _ := a2a.ReadFrame(body, b)
 			if frame.Err != nil && (!json.Valid(frame.Err.Body(b, nil)) || frame.Err.Bus() == nil) {
 				t.Fatalf("%+v", frame.Err)
 			}

@@ -1,7 +1,6 @@
 package a2a
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // MetadataKey is the member of a message's metadata in which a lineage travels
@@ -31,22 +31,31 @@ func metadataNames() (keys []names) {
 	return keys
 }
 
-// LineageMetadata returns what stands under MetadataKey for a lineage, as JSON.
+// LineageMetadata returns what stands under MetadataKey for a lineage, as JSON
+// with its members in alphabetical order: a retry has the same bytes.
 func LineageMetadata(l agentbus.Lineage) []byte {
-	m := map[string]string{agentbus.HeaderForwardedDepth: strconv.Itoa(l.Depth)}
-	for name, v := range map[string]string{
-		agentbus.HeaderRunID: string(l.Run), agentbus.HeaderTurnID: string(l.Turn), agentbus.HeaderParentTurnID: string(l.Parent),
-		agentbus.HeaderPath: l.Path, agentbus.RootContextIDHeader: l.RootContext, agentbus.ParentContextIDHeader: l.ParentContext,
+	out := make([]byte, 1, 384)
+	out[0] = '{'
+	for _, m := range [...]struct{ name, value string }{
+		{agentbus.HeaderPath, l.Path},
+		{agentbus.ParentContextIDHeader, l.ParentContext},
+		{agentbus.RootContextIDHeader, l.RootContext},
+		{agentbus.HeaderForwardedDepth, strconv.Itoa(l.Depth)},
+		{agentbus.HeaderParentTurnID, string(l.Parent)},
+		{agentbus.HeaderRunID, string(l.Run)},
+		{agentbus.HeaderSpeaker, l.Speaker.Wire()},
+		{agentbus.HeaderTurnID, string(l.Turn)},
 	} {
-		if v != "" {
-			m[name] = v
+		if m.value == "" {
+			continue
 		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, '"'), m.name...), `":`...)
+		out = rawjson.AppendText(out, m.value)
 	}
-	if l.Speaker != "" {
-		m[agentbus.HeaderSpeaker] = l.Speaker.Wire()
-	}
-	b, _ := json.Marshal(m) // strings
-	return b
+	return append(out, '}')
 }
 
 // MergeLineage returns h with the lineage that the metadata of a request adds:

@@ -41,6 +41,7 @@ var began = time.Date(2026, 11, 21, 7, 0, 0, 0, time.UTC)
 type bus struct {
 	t     *testing.T
 	url   string
+	path  string // of the store
 	api   *admin.API
 	store *sqlite.Store
 	log   *bytes.Buffer // written by one request at a time
@@ -136,7 +137,8 @@ var budgets = []agentbus.Budget{
 // configuration.
 func open(t *testing.T, change func(*admin.Config)) *bus {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))})
+	path := sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +151,7 @@ func open(t *testing.T, change func(*admin.Config)) *bus {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bus{t: t, store: store, log: &bytes.Buffer{}, calls: &calls{Store: store}}
+	b := &bus{t: t, path: path, store: store, log: &bytes.Buffer{}, calls: &calls{Store: store}}
 	c := admin.Config{
 		Identifier: keys, Runs: store, Records: store, Ledger: store, Keys: store, Calls: b.calls, Agents: &directory{agents: agents, drained: map[string]string{}}, Interrupts: store, Figures: store, Actions: store, Token: agentbus.NewCredential(tokenKey),
 		Budgets: func() []agentbus.Budget { return budgets },

@@ -73,6 +73,9 @@ func (a *API) inspectTurn(ctx context.Context, r *treeRow, v *console.Inspector)
 	}
 	n := 0
 	for e, err := range a.cfg.Runs.Events(ctx, r.Turn.Execution, -1) {
+		if agentbus.CodeOf(err) == agentbus.CodeReplyExpired {
+			break // too old to be kept
+		}
 		if err != nil {
 			return err
 		}

@@ -139,21 +139,45 @@ func runColumns(q url.Values) []console.Column {
 		if q.Get("sort") == by {
 			c.Sorted = "descending"
 		}
-		q := url.Values{"sort": {by}, "payer": q["payer"], "agent": q["agent"], "speaker": q["speaker"], "conversation": q["conversation"], "standing": q["standing"]}
-		c.URL = "/console/runs?" + with(q, "cursor", "")
+		first := url.Values{} // of the list in that order
+		for name, values := range q {
+			if name != "cursor" {
+				first[name] = values
+			}
+		}
+		c.URL = "/console/runs?" + with(first, "sort", by)
 	}
 	return columns
 }
 
+// moreFilters are the least figures that the form asks for, and an example of each.
+var moreFilters = []console.Field{
+	{Name: "since", Label: "Started since", Value: "2026-05-01"},
+	{Name: "active_since", Label: "Last event since", Value: "2026-05-01"},
+	{Name: "min_depth", Label: "Depth at least", Value: "3"},
+	{Name: "min_turns", Label: "Turns at least", Value: "10"},
+	{Name: "min_tokens", Label: "Tokens at least", Value: "1000"},
+	{Name: "min_cost", Label: "Cost at least, $", Value: "0.25"},
+	{Name: "min_saved", Label: "Saved at least, $", Value: "0.01"},
+	{Name: "min_retries", Label: "Retries at least", Value: "1"},
+	{Name: "min_refusals", Label: "Refused at least", Value: "1"},
+	{Name: "min_duration", Label: "Took at least", Value: "90s"},
+}
+
 func runFilters(q url.Values) console.Filters {
-	f := console.Filters{Fields: []console.Field{{Name: "standing", Label: "State", Value: q.Get("standing"), Options: standings}}}
+	f := console.Filters{Fields: []console.Field{{Name: "standing", Label: "State", Value: q.Get("standing"), Options: texts(agentbus.Standings())}}}
 	for _, name := range []string{"payer", "agent", "speaker", "conversation"} {
 		f.Fields = append(f.Fields, console.Field{Name: name, Label: string(name[0]-'a'+'A') + name[1:], Value: q.Get(name)})
 	}
 	if by := q.Get("sort"); by != "" {
 		f.Fields = append(f.Fields, console.Field{Name: "sort", Value: by, Hidden: true})
 	}
-	for _, field := range f.Fields {
+	for _, field := range moreFilters {
+		field.Example, field.Value = field.Value, q.Get(field.Name)
+		f.More = append(f.More, field)
+		f.MoreSet = f.MoreSet || field.Value != ""
+	}
+	for _, field := range append(f.Fields, f.More...) {
 		if field.Value != "" && !field.Hidden {
 			f.Clear = "/console/runs"
 		}
@@ -162,12 +186,12 @@ func runFilters(q url.Values) console.Filters {
 }
 
 func howMany(n int, q *runsQuery) string {
-	text := strconv.Itoa(n) + " runs, newest first"
+	text := strconv.Itoa(n) + " runs"
 	if n == 1 {
 		text = "1 run"
 	}
-	if q.sort != "" {
-		return strconv.Itoa(n) + " runs by " + q.sort + ", of the " + strconv.Itoa(maxLooked) + " newest"
+	if by := q.filter.By; by != "" {
+		return text + ", the most " + string(by) + " first"
 	}
-	return text
+	return text + ", newest first"
 }

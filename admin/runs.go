@@ -1,12 +1,13 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin/console"
@@ -23,114 +24,110 @@ type run struct {
 
 // runOf is the view of a run.
 func (a *API) runOf(sum *agentbus.RunSummary) run {
-	v := run{RunSummary: *sum, Standing: standing(sum), Stopped: sum.Stopper != ""}
+	v := run{RunSummary: *sum, Standing: console.Kind(sum.Standing()), Stopped: sum.Stopper != ""}
 	if a.cfg.MaxDepth != nil {
 		v.Limit = a.cfg.MaxDepth()
 	}
 	return v
 }
 
-// standing is the one word for how a run stands. A run that no driver of this
-// store performs stands as its first call does.
-func standing(s *agentbus.RunSummary) console.Kind {
-	switch {
-	case s.Stopper != "":
-		return console.KindStopped
-	case s.State == agentbus.RunRunning, s.State == "" && s.Live > 0:
-		return console.KindRunning
-	case s.State == agentbus.RunPaused && s.Halt != nil && (s.Halt.Kind == agentbus.HaltWaiting || s.Halt.Kind == agentbus.HaltWaitingAuth):
-		return console.KindWaiting
-	case s.State == agentbus.RunPaused:
-		return console.KindPaused
-	case s.State == agentbus.RunDone && s.Halt != nil && s.Halt.Failed, s.State == "" && s.First == agentbus.CallVoided:
-		return console.KindFailed
-	case s.State == "" && s.First == agentbus.CallRefused:
-		return console.KindRefused
-	}
-	return console.KindDone
-}
-
-// standings are the words for how a run stands.
-var standings = []string{"running", "waiting", "refused", "failed", "paused", "stopped", "done"}
-
-// orders are what runs are sorted by, the most first.
-var orders = map[string]func(r *run) int64{
-	"cost":     func(r *run) int64 { return int64(r.Cost + r.Held) },
-	"saved":    func(r *run) int64 { return int64(r.Saved) },
-	"turns":    func(r *run) int64 { return int64(r.Turns + r.Calls) },
-	"depth":    func(r *run) int64 { return int64(r.MaxDepth) },
-	"tokens":   func(r *run) int64 { return r.Usage.InputTokens + r.Usage.OutputTokens },
-	"retries":  func(r *run) int64 { return int64(r.Retries) },
-	"refusals": func(r *run) int64 { return int64(r.Refusals) },
-	"duration": func(r *run) int64 { return int64(r.Last.Sub(r.Began)) },
-	"last":     func(r *run) int64 { return r.Last.UnixMicro() },
-}
-
 // A runsQuery says which runs are listed.
 type runsQuery struct {
 	page
 
-	filter   agentbus.RunFilter
-	standing console.Kind // "": any
-	sort     string       // one of orders; "": newest first
+	filter agentbus.RunFilter
 }
 
-// runsQueryOf reads it from a request.
+// leasts are the parameters that ask for a least figure.
+var leasts = map[string]agentbus.RunFigure{
+	"min_cost": agentbus.FigureCost, "min_saved": agentbus.FigureSaved, "min_turns": agentbus.FigureTurns, "min_depth": agentbus.FigureDepth,
+	"min_tokens": agentbus.FigureTokens, "min_retries": agentbus.FigureRetries, "min_refusals": agentbus.FigureRefusals,
+	"min_duration": agentbus.FigureDuration, "since": agentbus.FigureBegan, "active_since": agentbus.FigureLast,
+}
+
+// listParams are the parameters of a list of runs.
+var listParams = append([]string{"payer", "agent", "speaker", "conversation", "standing", "sort"}, slices.Sorted(maps.Keys(leasts))...)
+
+// runsQueryOf reads it from a request; more are its other parameters.
 func runsQueryOf(r *http.Request, more ...string) (q runsQuery, err error) {
 	var v url.Values
-	if q.page, v, err = pageOf(r, append(more, "payer", "agent", "speaker", "conversation", "standing", "sort")...); err != nil {
+	if q.page, v, err = pageOf(r, append(more, listParams...)...); err != nil {
 		return q, err
 	}
 	q.filter = agentbus.RunFilter{
 		Payer: agentbus.Payer(v.Get("payer")), Agent: v.Get("agent"), Speaker: agentbus.Speaker(v.Get("speaker")), Conversation: v.Get("conversation"),
+		Standing: agentbus.Standing(v.Get("standing")), By: agentbus.RunFigure(v.Get("sort")), Least: map[agentbus.RunFigure]int64{},
 	}
-	q.standing, q.sort = console.Kind(v.Get("standing")), v.Get("sort")
-	if q.standing != "" && !slices.Contains(standings, string(q.standing)) {
-		return q, &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "no run stands like that", Explain: &agentbus.Explain{Supported: standings}}
+	if words := agentbus.Standings(); q.filter.Standing != "" && !slices.Contains(words, q.filter.Standing) {
+		return q, &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "no run stands like that", Explain: &agentbus.Explain{Supported: texts(words)}}
 	}
-	if q.sort != "" && orders[q.sort] == nil {
-		return q, &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "runs are not sorted by that", Explain: &agentbus.Explain{Supported: slices.Sorted(maps.Keys(orders))}}
+	if figures := agentbus.RunFigures(); q.filter.By != "" && !slices.Contains(figures, q.filter.By) {
+		return q, &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "runs are not sorted by that", Explain: &agentbus.Explain{Supported: texts(figures)}}
+	}
+	for name, figure := range leasts {
+		if v.Get(name) == "" {
+			continue
+		}
+		if q.filter.Least[figure], err = leastOf(figure, v.Get(name)); err != nil {
+			return q, err
+		}
 	}
 	return q, nil
 }
 
-// maxLooked is how many runs are looked at for one page, of those that are sorted
-// or chosen by how they stand.
-const maxLooked = 1000
-
-// runs is the page of runs that q asks for. What the store does not sort or
-// choose by is looked for among the maxLooked newest behind the cursor; with a
-// sort there is no next page.
-func (a *API) runs(ctx context.Context, q *runsQuery) (list[run], error) {
-	l := list[run]{Data: []run{}}
-	want := q.limit
-	if q.sort != "" {
-		want = maxLooked
-	}
-	before, looked := agentbus.RunID(q.after), 0
-	for {
-		step := min(want-len(l.Data), maxLooked-looked)
-		sums, err := a.cfg.Runs.RunSummaries(ctx, q.filter, step+1, before)
+// leastOf reads the least value of a figure: dollars, a duration such as 90s, a
+// time, or a number.
+func leastOf(figure agentbus.RunFigure, text string) (least int64, err error) {
+	switch figure {
+	case agentbus.FigureCost, agentbus.FigureSaved:
+		m, err := agentbus.ParseUSD(text)
 		if err != nil {
-			return list[run]{}, err
+			return 0, invalid("a least amount must be dollars", "send min_cost=0.25")
 		}
-		more := len(sums) > step
-		for i := range sums[:min(len(sums), step)] {
-			if looked, before = looked+1, sums[i].Run; q.standing == "" || q.standing == standing(&sums[i]) {
-				l.Data = append(l.Data, a.runOf(&sums[i]))
+		return int64(m), nil
+	case agentbus.FigureDuration:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return 0, invalid("min_duration must be a duration", "send min_duration=90s")
+		}
+		return d.Microseconds(), nil
+	case agentbus.FigureBegan, agentbus.FigureLast:
+		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", time.DateOnly} {
+			if at, err := time.Parse(layout, text); err == nil {
+				return at.UnixMicro(), nil
 			}
 		}
-		if !more {
-			break
-		}
-		if len(l.Data) == want || looked == maxLooked {
-			l.Next = cursor(string(before))
-			break
-		}
+		return 0, invalid("since and active_since must be times in UTC", "send since=2026-05-01T12:00:00Z")
+	case agentbus.FigureTurns, agentbus.FigureDepth, agentbus.FigureTokens, agentbus.FigureRetries, agentbus.FigureRefusals:
 	}
-	if by := orders[q.sort]; by != nil {
-		slices.SortStableFunc(l.Data, func(x, y run) int { return cmp.Compare(by(&y), by(&x)) })
-		l.Data, l.Next = l.Data[:min(len(l.Data), q.limit)], ""
+	if least, err = strconv.ParseInt(text, 10, 64); err != nil {
+		return 0, invalid("min_"+string(figure)+" must be a number", "leave it out, or send min_"+string(figure)+"=1")
+	}
+	return least, nil
+}
+
+// texts are words as strings.
+func texts[T ~string](words []T) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = string(w)
+	}
+	return out
+}
+
+// runs is the page of runs that q asks for.
+func (a *API) runs(ctx context.Context, q *runsQuery) (list[run], error) {
+	sums, err := a.cfg.Runs.RunSummaries(ctx, q.filter, q.limit+1, agentbus.RunID(q.after))
+	if err != nil {
+		return list[run]{}, err
+	}
+	l := list[run]{Data: make([]run, 0, len(sums))}
+	if len(sums) > q.limit {
+		sums = sums[:q.limit]
+		l.Next = cursor(string(sums[q.limit-1].Run))
+	}
+	for i := range sums {
+		l.Data = append(l.Data, a.runOf(&sums[i]))
 	}
 	return l, nil
 }

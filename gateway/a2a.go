@@ -271,7 +271,7 @@ func (g *Gateway) mayCallBack(ctx context.Context, x *exchange) error {
 func (g *Gateway) face(w http.ResponseWriter, r *http.Request, x *exchange) {
 	x.record.State = agentbus.CallPassed
 	r = r.WithContext(a2a.NewContext(r.Context(), x.envelope.request))
-	body := x.bodyOut()
+	body := g.bodyOut(x)
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	x.echo(w.Header())
 	g.cfg.Face.ServeHTTP(&faceWriter{ResponseWriter: w, exchange: x}, r)

@@ -1,15 +1,13 @@
 package gateway
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // passA2A passes the answer of an A2A agent on: byte for byte, but for the few
@@ -84,10 +82,11 @@ func (a *answer) noCard(err error) error {
 // convertA2A looks at a whole answer under 200, and makes an event of one to a
 // caller that reads events: it would see an empty stream, and no error (A14). A
 // REST caller reads its errors from the status.
-func (a *answer) convertA2A(body []byte, kept http.Header) (sent, told []byte, err error) {
+func (a *answer) convertA2A(body []byte, kept http.Header) (sent, stored []byte, err error) {
 	x := a.exchange
 	e := x.envelope
-	if !json.Valid(body) || !gjson.ParseBytes(body).IsObject() {
+	told, valid := a2a.ReadFrame(body, e.binding)
+	if !valid || body[rawjson.Space(body, 0)] != '{' {
 		if x.flight == nil {
 			return body, body, nil
 		}
@@ -96,7 +95,7 @@ func (a *answer) convertA2A(body []byte, kept http.Header) (sent, told []byte, e
 			Explain: &agentbus.Explain{Rule: "G15", Observed: plain(kept.Get("Content-Type"), 64), Next: "check that the agent's url is the base below which its card is"},
 		}
 	}
-	e.told = a2a.ReadFrame(body, e.binding)
+	e.told = told
 	learn := a.owns
 	if a.settlesTasks(&e.told) {
 		learn = a.claims

@@ -182,5 +182,5 @@ func (g *Gateway) remembered(w http.ResponseWriter, r *http.Request, x *exchange
 	case got.Outcome == agentbus.OutcomeSettled:
 		g.countReplay(r.Context(), x, got.Call)
 	}
-	return g.known(w, x, got)
+	return g.known(w, r, x, got)
 }

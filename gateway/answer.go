@@ -59,7 +59,7 @@ func (a *answer) pass() {
 			Code: agentbus.CodeAgentUnavailable, Message: "agent " + x.target.Name + " switched protocols unasked",
 			Explain: &agentbus.Explain{Rule: "G12", Observed: a.resp.StatusCode},
 		})
-	case a.resp.StatusCode >= 300 && a.resp.StatusCode < 400 && a.resp.StatusCode != http.StatusNotModified:
+	case a.redirects():
 		a.gateway.fail(a.w, a.r, x, &agentbus.Error{
 			Code: agentbus.CodeAgentRedirected, Message: "agent " + x.target.Name + " answered with a redirect, which is never followed",
 			Explain: &agentbus.Explain{Rule: "P23", Observed: a.resp.StatusCode, Next: "configure the agent under the address it redirects to"},
@@ -73,6 +73,14 @@ func (a *answer) pass() {
 	default:
 		a.passWhole(sse)
 	}
+}
+
+// redirects reports whether the agent pointed elsewhere (P23). That nothing has
+// changed is an answer of other APIs, and none to a question.
+func (a *answer) redirects() bool {
+	status := a.resp.StatusCode
+	return status >= 300 && status < 400 &&
+		(status != http.StatusNotModified || a.exchange.flight != nil && a.exchange.dialect != dialectOther)
 }
 
 func isSSE(h http.Header) bool {
@@ -202,10 +210,17 @@ func (a *answer) kept() http.Header {
 	return h
 }
 
+// copyHead copies the head of an answer into h. The server does not guess the
+// type of an answer that tells none.
+func copyHead(h, kept http.Header) {
+	h["Content-Type"] = nil
+	maps.Copy(h, kept)
+}
+
 // head writes the head of the answer.
 func (a *answer) head(status int, kept http.Header) {
 	h := a.w.Header()
-	maps.Copy(h, kept)
+	copyHead(h, kept)
 	a.exchange.echo(h)
 	h["Via"] = append(h["Via"], "1.1 agentbus")
 	if a.exchange.attempt > 0 {
@@ -316,8 +331,8 @@ func (a *answer) readWhole() ([]byte, error) {
 }
 
 // passLarge passes an answer on as it comes, but for its last bytes, which wait
-// for the settlement. It is not kept, and not looked into: only what cannot be
-// the answer that was asked for is refused.
+// for the settlement. It is not kept, and looked into for its usage only (G26):
+// what cannot be the answer that was asked for is refused.
 func (a *answer) passLarge(begun []byte, sse bool) {
 	x, g, kept, status := a.exchange, a.gateway, a.kept(), a.resp.StatusCode
 	if at := rawjson.Space(begun, 0); status < http.StatusMultipleChoices && x.dialect != dialectOther && (sse || x.peek.stream || at == len(begun) || begun[at] != '{') {
@@ -328,17 +343,20 @@ func (a *answer) passLarge(begun []byte, sse bool) {
 	a.head(status, kept)
 	_ = a.write(begun[:g.cfg.MaxReply]) // never fails for a call
 	held, total := slices.Clone(begun[g.cfg.MaxReply:]), int64(len(begun))
+	var told usageFinder
+	told.feed(begun)
 	err := a.read(func(b []byte) error {
 		_ = a.write(held)
 		held = append(held[:0], b...)
+		told.feed(b)
 		total += int64(len(b))
 		return nil
 	})
 	switch {
 	case err != nil:
 	case isFinal(status):
-		u := agentbus.Usage{}
-		if status < http.StatusBadRequest {
+		u, known := told.usage()
+		if !known && status < http.StatusBadRequest {
 			u = estimate(x, total/bytesPerToken)
 		}
 		err = a.settle(agentbus.StoredReply{Status: status, Header: kept}, u, true)

@@ -24,7 +24,7 @@ func (g *Gateway) roundTrip(ctx context.Context, x *exchange, r *http.Request) (
 	var tried uint64
 	for left := len(x.target.upstreams().list); ; left-- {
 		t := x.target.upstreams().begin(x, tried)
-		body := &upload{r: bytes.NewReader(x.bodyOut())}
+		body := &upload{r: bytes.NewReader(g.bodyOut(x))}
 		resp, err := x.transport().RoundTrip(g.outbound(ctx, x, r, t.to, body))
 		if err == nil {
 			if resp.StatusCode < http.StatusInternalServerError {

@@ -80,6 +80,9 @@ func (g *Gateway) callable(x *exchange) []*Target {
 // may call. A caller with a list does not learn which: there is nothing for it
 // beside its list (G6).
 func (g *Gateway) notCallable(x *exchange, name string) error {
+	if safe := x.redact(name); safe != name { // a credential in the wrong place (P19)
+		name, x.record.Agent = safe, safe
+	}
 	e := g.agentNotFound(x, name)
 	if x.listed() {
 		e.Code, e.Explain.Rule = agentbus.CodeForbidden, "G6"
@@ -96,7 +99,7 @@ func (g *Gateway) agentNotFound(x *exchange, name string) *agentbus.Error {
 	}
 	return &agentbus.Error{
 		Code:    agentbus.CodeAgentNotFound,
-		Message: "there is no agent " + quoted(name) + "; you may call: " + strings.Join(names, ", "),
+		Message: "there is no agent " + quoted(x.redact(name)) + "; you may call: " + strings.Join(names, ", "),
 		Explain: &agentbus.Explain{Rule: "G1", Supported: names, Next: "name one of these agents, or one of their aliases"},
 	}
 }

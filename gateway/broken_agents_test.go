@@ -245,6 +245,59 @@ func TestHugeAnswer(t *testing.T) {
 	}
 }
 
+// TestUsageOfHugeAnswer: G26, what an answer tells of its usage counts, also
+// when it is too large to be kept.
+func TestUsageOfHugeAnswer(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "painter", answerWith(http.StatusOK, strings.Replace(completion, `{`, `{"image":"`+strings.Repeat("x", 64<<10)+`",`, 1)))
+	a.Price = price
+	plain := newAgent(t, "plain", answerWith(http.StatusOK, completion))
+	plain.Price = price
+	b := newBus(t, func(c *gateway.Config) { c.MaxReply = 32 << 10 }, a, plain)
+	b.call("plain", turn("plain", "t")...)
+	if got := b.call("painter", turn("painter", "t")...); got.status != http.StatusOK || got.err != nil {
+		t.Fatalf("%d %v", got.status, got.err)
+	}
+	small, large := b.one("plain", agentbus.CallSettled), b.one("painter", agentbus.CallSettled)
+	if large.Usage != small.Usage || large.Cost != small.Cost || large.Cost == 0 || large.Usage.Estimated {
+		t.Errorf("recorded as %+v, want the usage of %+v", large, small)
+	}
+}
+
+// TestErrorForAStream: G15, an error under status 200 in place of a stream is
+// told as one, so that no client takes it for a stream of nothing, and is charged
+// 0.
+func TestErrorForAStream(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "critic", answerWith(http.StatusOK, "{\"error\":\n{\"message\":\"out of luck\"}}"))
+	a.Price = price
+	b := newBus(t, nil, a)
+	got := b.stream("critic", turn("r", "t")...)
+	if got.status != http.StatusOK || got.header.Get("Content-Type") != "text/event-stream" || got.body != `data: {"error":{"message":"out of luck"}}`+"\n\n" {
+		t.Errorf("%v %v", got, got.header)
+	}
+	if r := b.one("r", agentbus.CallVoided); r.Cost != 0 || r.Code != agentbus.CodeAgentUnavailable {
+		t.Errorf("recorded as %+v", r)
+	}
+}
+
+// TestTypeUntold: an answer that tells no type is JSON where it was found to be,
+// and is not guessed elsewhere, the second time neither (G23).
+func TestTypeUntold(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, nil, newRawAgent(t, "critic", wire("HTTP/1.1 200 OK\nConnection: close", completion)))
+	for _, again := range []string{"", "hit"} {
+		got := b.call("critic", turn("r", "t")...)
+		if got.header.Get("Content-Type") != "application/json" || got.header.Get("X-Agentbus-Replay") != again || got.body != completion {
+			t.Errorf("%v %v", got, got.header)
+		}
+		got = b.send(http.MethodPost, "/agents/critic/tool", "x", append(turn("r", "other"), asAlice)...)
+		if _, told := got.header["Content-Type"]; told || got.header.Get("X-Agentbus-Replay") != again || got.body != completion {
+			t.Errorf("%v %v", got, got.header)
+		}
+	}
+}
+
 // TestHugeGarbage: G15, also what is too large to keep must look like an answer;
 // one that breaks off is cut and costs nothing.
 func TestHugeGarbage(t *testing.T) {

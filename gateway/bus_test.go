@@ -453,7 +453,11 @@ func refused(t *testing.T, what string, got answer, status int, code agentbus.Co
 
 // inProcess makes a call as a driver of the gateway's own process does.
 func (b *bus) inProcess(ctx context.Context, body string, l agentbus.Lineage) answer {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost"+chatRoute, strings.NewReader(body))
+	return b.inProcessAt(ctx, chatRoute, body, l)
+}
+
+func (b *bus) inProcessAt(ctx context.Context, route, body string, l agentbus.Lineage) answer {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost"+route, strings.NewReader(body))
 	if err != nil {
 		b.t.Fatal(err)
 	}

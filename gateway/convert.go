@@ -34,10 +34,15 @@ func (a *answer) convert(body []byte, asStream bool, kept http.Header) (sent, to
 	if !json.Valid(body) || !gjson.ParseBytes(body).IsObject() {
 		return nil, nil, a.noObject(kept)
 	}
-	if !x.peek.stream || isErrorBody(body) {
+	if _, told := kept["Content-Type"]; !told {
+		kept["Content-Type"] = []string{"application/json"} // which it is, and clients look
+	}
+	if !x.peek.stream {
 		return body, body, nil
 	}
 	switch {
+	case isErrorBody(body):
+		sent = toldError(body)
 	case x.dialect == dialectResponses:
 		sent = responseEvent(body)
 	case gjson.GetBytes(body, "choices").IsArray():
@@ -141,6 +146,16 @@ func numbered(message any) any {
 		}
 	}
 	return message
+}
+
+// toldError makes a stream of an error that was told under status 200, which
+// those who read streams take for an error.
+func toldError(body []byte) []byte {
+	var b bytes.Buffer
+	b.WriteString("data: ")
+	_ = json.Compact(&b, body) // it is valid JSON; one line
+	b.WriteString("\n\n")
+	return b.Bytes()
 }
 
 // responseEvent makes a stream of a whole response: the event that ends every

@@ -22,6 +22,8 @@ type EvidenceVerifier interface {
 // for concurrent use.
 type Rebinder interface {
 	Rebind(ctx context.Context, e agentbus.Evidence, to agentbus.EvidenceFor, caller string) (item []byte, mode string, err error)
+	// Mode is the way in which evidence goes on, as Rebind tells it.
+	Mode() string
 }
 
 // readMention reads what a message says in the words of Mentionable. Its evidence
@@ -64,8 +66,11 @@ func (g *Gateway) entitled(ctx context.Context, x *exchange) (err error) {
 	if len(x.evidence) > 0 {
 		x.note("evidence:" + x.evidence[0].Issuer)
 	}
-	acl := x.target.ACL
-	if acl == nil || acl.Allows(append([]agentbus.Evidence{agentbus.LocalEvidence(x.caller.ID, x.payer)}, x.evidence...)) {
+	shown := []agentbus.Evidence{agentbus.LocalEvidence(x.caller.ID, x.payer)}
+	if x.inProcess == nil || x.inProcess.Outside { // else it tells who asked the caller, and the caller is no such subject
+		shown = append(shown, x.evidence...)
+	}
+	if acl := x.target.ACL; acl == nil || acl.Allows(shown) {
 		return nil
 	}
 	return &agentbus.Error{
@@ -110,37 +115,65 @@ func (t *Target) Audience() string {
 }
 
 // rebind makes the evidence of the message for the agent that is called now
-// (C25). It never goes on as it came.
-func (g *Gateway) rebind(ctx context.Context, x *exchange) error {
-	e := x.envelope
-	if e == nil || len(x.evidence) == 0 || x.target.A2A == nil {
+// (C25). It never goes on as it came. An agent that a client of this process calls
+// over A2A gets it from there, since its message is made there.
+func (g *Gateway) rebind(ctx context.Context, x *exchange) (err error) {
+	if len(x.evidence) == 0 || x.envelope == nil && !x.clientsA2A() || x.envelope != nil && x.target.A2A == nil {
 		return nil
 	}
-	to := agentbus.EvidenceFor{Audiences: []string{x.target.Audience()}, MessageID: e.call.MessageID}
-	var items []json.RawMessage
 	mode := "drop"
-	for i := range x.evidence {
-		if g.cfg.Rebinder == nil {
-			break
-		}
-		item, how, err := g.cfg.Rebinder.Rebind(ctx, x.evidence[i], to, x.caller.ID)
+	if g.cfg.Rebinder != nil {
+		mode = g.cfg.Rebinder.Mode()
+	}
+	x.note("evidence_sent:" + mode)
+	if e := x.envelope; e != nil {
+		e.mention.Evidence, err = g.rebound(ctx, x.evidence, x.target.Audience(), e.call.MessageID, x.caller.ID)
+	}
+	return err
+}
+
+// clientsA2A reports whether a client in this process calls the agent over A2A:
+// one that is configured, for a caller of another dialect, or one that was found
+// by address.
+func (x *exchange) clientsA2A() bool { return x.bridged() || x.target.Local && x.target.Kind == "a2a" }
+
+// rebound returns evidence as it is made for an agent and a message, a list in
+// JSON; nil when none goes on.
+func (g *Gateway) rebound(ctx context.Context, evidence []agentbus.Evidence, audience, messageID, caller string) ([]byte, error) {
+	if g.cfg.Rebinder == nil {
+		return nil, nil
+	}
+	to := agentbus.EvidenceFor{Audiences: []string{audience}, MessageID: messageID}
+	var items []json.RawMessage
+	for i := range evidence {
+		item, _, err := g.cfg.Rebinder.Rebind(ctx, evidence[i], to, caller)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if mode = how; item != nil {
+		if item != nil {
 			items = append(items, item)
 		}
 	}
-	x.note("evidence_sent:" + mode)
 	if items == nil {
-		return nil
+		return nil, nil
 	}
 	raw, err := json.Marshal(items)
 	if err != nil {
-		return errors.Join(errors.New("gateway: evidence of the rebinder is no JSON"), err)
+		return nil, errors.Join(errors.New("gateway: evidence of the rebinder is no JSON"), err)
 	}
-	e.mention.Evidence = raw
-	return nil
+	return raw, nil
+}
+
+// showing has the client that calls the agent over A2A show the evidence of the
+// message that the call is made for.
+func (g *Gateway) showing(ctx context.Context, x *exchange) context.Context {
+	if len(x.evidence) == 0 || !x.clientsA2A() {
+		return ctx
+	}
+	evidence, audience, caller := x.evidence, x.target.Audience(), x.caller.ID
+	return a2a.WithEvidence(ctx, func(ctx context.Context, messageID string) ([]byte, error) {
+		return g.rebound(ctx, evidence, audience, messageID, caller)
+	})
 }
 
 // mentioned returns a body with the place of the call in its chain of agents, its

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -53,6 +54,7 @@ type exchange struct {
 	flight  *flight
 	attempt int
 	failed  error
+	follows execution // elsewhere, whose stream it has asked for
 	// line is who waits for the agent when it is bounded; placed: the call has a
 	// place there, since when. token: it took one of its caller's rate (G8).
 	line   *line
@@ -97,13 +99,17 @@ type InProcess struct {
 	// Chain is the place of the call in the chain of agents (C4): no header has
 	// it. nil: it is part of none.
 	Chain *agentbus.AgentChain
+	// Cued says that an agent of this process that is a program around a model is
+	// told that place (C9).
+	Cued bool
 	// Inline says that mentions in the answer are relayed by who calls (C14).
 	Inline bool
 	// Within are the calls that this one is made inside of, from the nearest
 	// upwards, as far as the bus knows them and looks (G7).
 	Within []agentbus.TurnKey
 	// Evidence is what was verified of a call that this one is made for, such as
-	// that of the message which the face of an agent answers (C22).
+	// that of the message which the face of an agent answers (C22). It goes on to
+	// agents of A2A (C25); an ACL is asked of it for a call from Outside only.
 	Evidence []agentbus.Evidence
 }
 
@@ -134,6 +140,8 @@ func newExchange(r *http.Request) *exchange {
 func (x *exchange) asked() string { return cmp.Or(x.record.Agent, x.peek.model) }
 
 func (x *exchange) note(s string) { x.notes = append(x.notes, s) }
+
+func (x *exchange) noted(s string) bool { return slices.Contains(x.notes, s) }
 
 // origin returns the caller's own credential as the origin's, which travels on
 // (P21); none when the caller is known by its certificate, which cannot travel.

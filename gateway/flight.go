@@ -23,6 +23,8 @@ type flight struct {
 	cancel context.CancelCauseFunc // ends the execution, or the wait for it; nil before
 	begun  bool                    // the agent is being called
 	beside *flight                 // the next one with the same payer and turn
+	// followed says that the stream is told to other processes.
+	followed bool
 
 	mu     sync.Mutex
 	wake   chan struct{} // closed at the next change; nil when nobody waits

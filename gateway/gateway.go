@@ -136,6 +136,9 @@ type Config struct {
 	// another process; release ends the watch. It may ring for nothing, or not at
 	// all: the ledger is asked now and then anyway. nil: nobody rings.
 	WatchCall func(key agentbus.Digest) (rung <-chan struct{}, release func())
+	// Streams pass on what other processes stream, see [Gateway.TellStreams]; nil: a
+	// duplicate of such a call is answered once it has ended.
+	Streams Streams
 	// Rates are the rates of callers over all processes (G8); nil: this one has
 	// none beside it.
 	Rates Rates

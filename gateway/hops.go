@@ -17,6 +17,14 @@ type ChainRules struct {
 	// another answer for callers by their id.
 	Absent   AbsentChain
 	AbsentOf map[string]AbsentChain
+	// CueFirst has also the first agents of a chain told their place when a
+	// conversation of this bus calls them (C9).
+	CueFirst bool
+	// Delegates are the tools that have other agents called, which a model at a
+	// final hop is not offered (C8): names, or beginnings of names and a *. nil:
+	// those of the usual frameworks. A tool with the name of an agent of this bus is one in any
+	// case.
+	Delegates []string
 }
 
 // An AbsentChain is what becomes of an agent's call that carries no chain of
@@ -42,6 +50,9 @@ func (c *ChainRules) setDefaults() {
 	c.MaxHops = max(or(c.MaxHops, agentbus.DefaultMaxHops), 0)
 	c.MaxCalls = or(c.MaxCalls, DefaultMaxCalls)
 	c.Absent = or(c.Absent, AbsentAllow)
+	if c.Delegates == nil {
+		c.Delegates = defaultDelegates
+	}
 }
 
 // An above is what this bus knows of the call that another one is made inside

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"log/slog"
-	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -106,7 +105,7 @@ func (g *Gateway) reserve(next http.Handler) http.Handler {
 		if got.Outcome != agentbus.OutcomeExecute {
 			g.giveBack(x) // nobody is called
 		}
-		if !g.known(w, x, got) {
+		if !g.known(w, r, x, got) {
 			x.record, x.attempt, x.flight = got.Call, got.Call.Attempts, x.leads
 			x.record.State = agentbus.CallExecuting
 			next.ServeHTTP(w, r)
@@ -116,7 +115,7 @@ func (g *Gateway) reserve(next http.Handler) http.Handler {
 
 // known answers a call that the ledger does not let execute. It reports false
 // when it does.
-func (g *Gateway) known(w http.ResponseWriter, x *exchange, got agentbus.Reserved) bool {
+func (g *Gateway) known(w http.ResponseWriter, r *http.Request, x *exchange, got agentbus.Reserved) bool {
 	f := x.leads
 	f.change(func() { f.call = got.Call })
 	if got.Outcome != agentbus.OutcomeMismatch {
@@ -137,7 +136,7 @@ func (g *Gateway) known(w http.ResponseWriter, x *exchange, got agentbus.Reserve
 	case agentbus.OutcomeMismatch:
 		x.failed = errTurnMismatch // which the ledger stage answers
 	case agentbus.OutcomeInFlight:
-		x.refuse(w, errElsewhere)
+		g.follow(w, r, x, got.Call)
 	case agentbus.OutcomeShort:
 		x.refuse(w, g.errShort(x, got.Short))
 	}
@@ -197,12 +196,19 @@ func (g *Gateway) ask(ctx context.Context, x *exchange) (agentbus.Reserved, erro
 
 // elsewhere decides about a call that another process executes, and waits for it
 // while that one lives: until it rings, or for as long as is given. It reports
-// whether the ledger is to be asked again.
+// whether the ledger is to be asked again: not when that process tells the stream
+// of the call by now, which can be followed.
 func (g *Gateway) elsewhere(ctx context.Context, x *exchange, want *agentbus.Reservation, got agentbus.Reserved, ended <-chan struct{}, wait time.Duration) (again bool, err error) {
 	switch {
 	case g.stopped.has(want.Call.Run):
 		return false, errRunStopped
 	case got.Call.Owner != g.cfg.Owner && g.cfg.Alive(got.Call.Owner): // it is waited for
+		if g.toldElsewhere(ctx, x, &got.Call) {
+			return false, nil
+		}
+		if x.follows.call != 0 {
+			wait = min(wait, lookFollowers)
+		}
 	case x.target.RefuseUnknown:
 		return false, errOutcomeUnknown
 	default:
@@ -330,7 +336,7 @@ func (g *Gateway) countReplay(ctx context.Context, x *exchange, call agentbus.Ca
 func (x *exchange) replayHead(w http.ResponseWriter, call agentbus.CallRecord, how string, status int, header http.Header) {
 	x.record.State, x.record.Status, x.record.Attempts = call.State, status, call.Attempts
 	h := w.Header()
-	maps.Copy(h, header)
+	copyHead(h, header)
 	x.echo(h)
 	h["X-Request-Id"] = []string{call.RequestID} // the one that was executed
 	h["X-Agentbus-Replay"] = []string{how}

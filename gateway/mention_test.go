@@ -49,6 +49,15 @@ func TestChainsOverA2A(t *testing.T) {
 		"X4 final early":       {metadata: `{"mentionable":{"agent_chain":{"hop":1,"max_hops":4,"is_final":true}}}`, as: lines(asRelay), want: `{"hop":1,"max_hops":4,"is_final":true}`},
 		"X5 zero":              {metadata: chainOf("0", "4"), as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
 		"X5 a text":            {metadata: chainOf(`"2"`, "4"), as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
+		"X5 below zero":        {metadata: chainOf("-1", "4"), as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
+		"X5 a fraction":        {metadata: chainOf("1.5", "4"), as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
+		"X5 no number of Go":   {metadata: chainOf("1e400", "4"), as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
+		"X5 2^63":              {metadata: chainOf("9223372036854775808", "4"), as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
+		"X5 null":              {metadata: chainOf("null", "4"), as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
+		"X5 beyond its own":    {metadata: chainOf("3", "2"), as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
+		"X6 twice":             {metadata: `{"mentionable":{"agent_chain":{"hop":1,"max_hops":4},"agent_chain":{"hop":1,"max_hops":4}}}`, as: lines(asRelay), fault: "200 -32600 INVALID_REQUEST"},
+		"X6 a member twice":    {metadata: `{"mentionable":{"agent_chain":{"hop":1,"hop":1,"max_hops":4}}}`, as: lines(asRelay), fault: "200 -32600 INVALID_REQUEST"},
+		"X29 1 MB":             {metadata: `{"agentbus":{"x-tangle-runid":"r","x-kagent-root-context-id":"` + strings.Repeat("r", 1<<20) + `"}}`, as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
 		"X6 copies":            {metadata: chainOf("1", "4"), params: chainOf("2", "4"), as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
 		"X6 another case":      {metadata: `{"mentionable":{"Agent_Chain":{"hop":1,"max_hops":4}}}`, as: lines(asRelay), fault: "200 -32600 INVALID_REQUEST"},
 		"X6 header twice":      {metadata: `{}`, as: lines(asRelay), headers: lines("x-agentbus-hop: a", "x-agentbus-hop: b"), fault: "400 -32602 DUPLICATE_HEADER"},
@@ -132,6 +141,8 @@ func (v verdicts) Verify(_ context.Context, raw []byte, to agentbus.EvidenceFor)
 }
 
 type rebinds struct{}
+
+func (r rebinds) Mode() string { return "wrap" }
 
 func (r rebinds) Rebind(_ context.Context, e agentbus.Evidence, to agentbus.EvidenceFor, caller string) ([]byte, string, error) {
 	return []byte(`{"subject":"` + e.Subject + `","audience":"` + to.Audiences[0] + `","by":"` + caller + `"}`), "wrap", nil

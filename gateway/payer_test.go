@@ -116,6 +116,7 @@ func TestRedirects(t *testing.T) {
 		w.Header().Set("Location", thief.URL.String()+"/chat/completions")
 		w.WriteHeader(int(status.Load()))
 	})
+	moved.Price = price
 	b := newBus(t, nil, moved, thief)
 	for _, s := range []int{300, 301, 302, 303, 307, 308, 399} {
 		status.Store(int64(s))
@@ -126,6 +127,11 @@ func TestRedirects(t *testing.T) {
 				t.Errorf("%d: Location %s", s, got.header.Get("Location"))
 			}
 		}
+	}
+	status.Store(http.StatusNotModified) // no answer to a question: nobody pays for it
+	refused(t, "304", b.call("moved", turn("r", "t")...), http.StatusBadGateway, agentbus.CodeAgentRedirected)
+	if r := b.one("r", agentbus.CallVoided); r.Cost != 0 {
+		t.Errorf("304: recorded as %+v", r)
 	}
 	if n := thief.executions(); n != 0 {
 		t.Errorf("a redirect was followed %d times", n)
@@ -155,10 +161,10 @@ func TestNoCredentialAnywhere(t *testing.T) {
 	broken.Transport, broken.Authorization = panicking{}, good.Authorization
 	b := newBus(t, nil, good, telling, later, garbage, moved, broken)
 	var said []string
-	for _, name := range []string{"good", "telling", "later", "garbage", "moved", "broken", "nobody"} {
+	for _, name := range []string{"good", "telling", "later", "garbage", "moved", "broken", "nobody", strings.TrimPrefix(asAlice, "Authorization: Bearer ")} {
 		for _, headers := range [][]string{
 			lines(asAlice), lines(asRelay, forAlice), lines(asAlice, forAlice), lines(asAlice + "x"), lines(asRelay, forAlice+"x"), lines(asAlice, depth+"9"),
-			lines(asAlice, depth+"x"), lines(asAlice, "x_tangle_forwarded_authorization: "+canary), lines(asAlice, "Proxy-Authorization: "+canary, "Cookie: "+canary),
+			lines(asAlice, depth+"x"), lines(asAlice, depth+"Bearer "+aliceKey), lines(asAlice, "x_tangle_forwarded_authorization: "+canary), lines(asAlice, "Proxy-Authorization: "+canary, "Cookie: "+canary),
 		} {
 			got := b.send(http.MethodPost, chatRoute, ask(name), append(headers, run+"r")...)
 			if name == "later" {

@@ -114,7 +114,10 @@ func (g *Gateway) endStopped(x *exchange, cancel context.CancelCauseFunc) {
 	}
 }
 
-func (x *exchange) bodyOut() []byte {
+// bodyOut is what the agent is sent: the bytes as they came, with the agent's own
+// name of its model and its place in the chain of agents, where it is told (C9).
+// At the end of a chain a model is offered no tools that go beyond it (C8).
+func (g *Gateway) bodyOut(x *exchange) []byte {
 	t, out := x.target, x.body
 	switch {
 	case x.envelope != nil:
@@ -125,11 +128,23 @@ func (x *exchange) bodyOut() []byte {
 	if t.Model != "" {
 		out = x.peek.withModel(out, t.Model)
 	}
-	driven := x.inProcess != nil && !x.inProcess.Outside // by a conversation, whose first hop is told what was said, and nothing else (R4)
-	if c := x.lineage.Chain; c != nil && t.Cue && (!driven || c.Hop > 1 || c.Final) {
-		out = withCue(out, x.dialect, c.Render())
+	if !t.Cue || !g.cues(x) {
+		return out
 	}
-	return out
+	c := x.lineage.Chain
+	if c.Final {
+		out = g.withoutDelegation(x, out)
+	}
+	return withCue(out, x.dialect, c.Render())
+}
+
+// cues reports whether an agent that is a model, or a program around one, is told
+// its place in the chain. The first agent that a conversation of this bus calls is
+// told what was said, and nothing else (R4), unless the operator wants it told.
+func (g *Gateway) cues(x *exchange) bool {
+	c := x.lineage.Chain
+	driven := x.inProcess != nil && !x.inProcess.Outside
+	return c != nil && (!driven || g.cfg.Chain.CueFirst || c.Hop > 1 || c.Final)
 }
 
 // outbound is the request to the agent: the bytes as they came, hop-by-hop
@@ -172,7 +187,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 		Method: r.Method, URL: u, Host: u.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		ContentLength: int64(body.r.Len()), Body: body,
-	}).WithContext(x.ownContext(ctx))
+	}).WithContext(g.ownContext(ctx, x))
 	if body.r.Len() == 0 {
 		req.Body = http.NoBody
 	}
@@ -202,13 +217,15 @@ func (x *exchange) transport() http.RoundTripper {
 }
 
 // ownContext tells an agent that lives in this process whose bill it works on.
-func (x *exchange) ownContext(ctx context.Context) context.Context {
+func (g *Gateway) ownContext(ctx context.Context, x *exchange) context.Context {
 	if !x.local() {
 		return ctx
 	}
 	caller := agentbus.Principal{ID: "agent:" + x.target.Name, Grants: x.caller.Grants} // it may call what its caller may
 	inline := x.bridged() && x.inProcess != nil && x.inProcess.Inline
-	return WithInProcess(ctx, InProcess{Caller: caller, Payer: x.payer, Chain: x.lineage.Chain, Inline: inline, Within: x.ancestors})
+	return WithInProcess(g.showing(ctx, x), InProcess{
+		Caller: caller, Payer: x.payer, Chain: x.lineage.Chain, Cued: g.cues(x), Inline: inline, Within: x.ancestors, Evidence: x.evidence,
+	})
 }
 
 // reveal is where the proxy writes a credential into a request (P19).

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"encoding/json"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -168,7 +167,7 @@ func (t *tap) endEvent() {
 		t.event, t.some, t.ended = t.event[:0], false, t.done
 		return
 	}
-	if bytes.Contains(t.event, usageKey) {
+	if _, told := parseUsage(t.event); told { // an event may say that it tells none
 		t.usage = append(t.usage[:0], t.event...)
 	}
 	if t.dialect != dialectOther && bytes.Contains(t.event, errorKey) {
@@ -185,11 +184,13 @@ const maxFrameLines = 4
 
 // frame reads the event so far as one of A2A, once it is whole.
 func (t *tap) frame() {
-	if t.read || !json.Valid(t.event) {
+	if t.read {
 		return
 	}
-	t.read = true
-	f := a2a.ReadFrame(t.event, t.binding)
+	f, whole := a2a.ReadFrame(t.event, t.binding)
+	if t.read = whole; !whole {
+		return
+	}
 	t.done = t.done || f.End
 	t.told(t.event, &f)
 }

@@ -34,6 +34,7 @@ func TestTap(t *testing.T) {
 		"no final line end":   {withUse + "data: [DONE]", dialectChat, use, ""},
 		"data over lines":     {"data: {\"choices\":[],\"usage\":\ndata: {\"prompt_tokens\":12,\"completion_tokens\":7,\ndata: \"prompt_tokens_details\":{\"cached_tokens\":3}}}\n\n" + doneEnd, dialectChat, use, ""},
 		"usage null":          {strings.Replace(chunk, `}]}`, `}],"usage":null}`, 1) + withUse + doneEnd, dialectChat, use, ""},
+		"usage, then null":    {withUse + strings.Replace(chunk, `}]}`, `}],"usage":null}`, 1) + doneEnd, dialectChat, use, ""},
 		"no usage":            {chunk + doneEnd, dialectChat, agentbus.Usage{}, ""},
 		"cut":                 {chunk + withUse, dialectChat, use, "before its last event"},
 		"cut in an event":     {chunk + `data: {"choices":[{"delta":{"con`, dialectChat, agentbus.Usage{}, "before its last event"},
@@ -106,4 +107,45 @@ func FuzzTap(f *testing.F) {
 			t.Fatalf("cut in pieces of %d: %v %q %d, whole: %v %q %d", piece, b, cut.usage, cut.events, a, whole.usage, whole.events)
 		}
 	})
+}
+
+// TestUsageFinder: G26, the usage at the top of an answer of any size is found,
+// and no other one, wherever its bytes are cut.
+func TestUsageFinder(t *testing.T) {
+	t.Parallel()
+	use := `"usage":{"prompt_tokens":12,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":3}}`
+	for name, c := range map[string]struct {
+		answer string
+		told   bool
+	}{
+		"last":               {`{"choices":[{"message":{"content":"a"}}],` + use + `}`, true},
+		"first":              {`{` + use + `,"choices":[]}`, true},
+		"with room":          {"{\n \"id\" : \"x\",\r\n" + strings.Replace(use, ":", " : ", 1) + "\n}\n", true},
+		"behind a text":      {`{"text":"say \"usage\":{\"prompt_tokens\":9}, \\",` + use + `}`, true},
+		"in a text":          {`{"text":"{\"usage\":{\"prompt_tokens\":9}}"}`, false},
+		"further down":       {`{"choices":[{` + use + `}],"x":{` + use + `}}`, false},
+		"as a value":         {`{"x":"usage","y":{"prompt_tokens":9}}`, false},
+		"another key":        {`{"usages":{"prompt_tokens":9},"usag":{"prompt_tokens":9},"xusage":{"prompt_tokens":9}}`, false},
+		"null":               {`{"usage":null,"x":{"prompt_tokens":9}}`, false},
+		"a list":             {`{"usage":[{"prompt_tokens":9}]}`, false},
+		"cut":                {`{"usage":{"prompt_tokens":9`, false},
+		"endless":            {`{"usage":{"x":"` + strings.Repeat("x", maxUsage) + `","prompt_tokens":9}}`, false},
+		"no JSON":            {`}}}]"usage":{"prompt_tokens":9}`, false},
+		"nothing":            {``, false},
+		"null, then told":    {`{"usage":null,` + use + `}`, true},
+		"a text of that key": {`{"usage":"x","y":{"prompt_tokens":9}}`, false},
+	} {
+		for _, piece := range []int{1, 7, 1 << 30} {
+			var f usageFinder
+			for rest := c.answer; rest != ""; {
+				n := min(piece, len(rest))
+				f.feed([]byte(rest[:n]))
+				rest = rest[n:]
+			}
+			got, told := f.usage()
+			if told != c.told || told && got != (agentbus.Usage{InputTokens: 12, OutputTokens: 7, CachedTokens: 3}) {
+				t.Errorf("%s in pieces of %d: %+v %t", name, piece, got, told)
+			}
+		}
+	}
 }

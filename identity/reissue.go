@@ -61,7 +61,9 @@ func NewRebinder(c RebinderConfig) (*Rebinder, error) {
 
 // Mode returns how evidence goes on: reissued where there is a token service,
 // else wrapped where there is a key, else not at all.
-func (r *Rebinder) Mode() RebindMode {
+func (r *Rebinder) Mode() string { return string(r.mode()) }
+
+func (r *Rebinder) mode() RebindMode {
 	switch {
 	case r.cfg.STS != "":
 		return RebindReissue
@@ -86,14 +88,14 @@ func (r *Rebinder) Rebind(ctx context.Context, e agentbus.Evidence, to agentbus.
 	if len(to.Audiences) > 0 {
 		b.audience = to.Audiences[0]
 	}
-	switch r.Mode() {
+	switch r.mode() {
 	case RebindReissue:
 		item, err = r.reissue(ctx, b)
 	case RebindWrap:
 		item, err = r.wrap(b)
 	case RebindDrop:
 	}
-	return item, string(r.Mode()), err
+	return item, r.Mode(), err
 }
 
 // wrap says in this bus's own name what it was shown: it counts for the user

@@ -99,7 +99,11 @@ func (h *Host) events(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 	}
 	ctx, cancel := h.while(r)
 	defer cancel()
-	_ = s.Serve(ctx, w) // the reader has left, or was too slow, or the store broke behind the first byte: it comes back
+	if err := s.Serve(ctx, w); err != nil && w.Header().Get("Content-Type") == "" {
+		return err // nothing was written
+	}
+	// Otherwise the reader has left, or was too slow, or the store broke behind the
+	// first byte: it comes back.
 	return nil
 }
 

@@ -99,7 +99,7 @@ func (s *wiring) local(name string, a config.Agent) (agentbus.Backend, error) {
 		if err != nil {
 			return nil, err
 		}
-		return agentbus.Cue(b), nil
+		return cued(b), nil
 	default:
 	}
 	bus, err := s.agent(name)
@@ -152,6 +152,18 @@ func carried(b agentbus.Backend) agentbus.Backend {
 		if mark, ok := gateway.InProcessOf(ctx); ok {
 			mark.Chain, mark.Inline = c.Lineage.Chain, c.Inline
 			ctx = gateway.WithInProcess(ctx, mark)
+		}
+		return b.Call(ctx, c)
+	})
+}
+
+// cued tells a program its place in the chain of agents, where it is to be told
+// (C9).
+func cued(b agentbus.Backend) agentbus.Backend {
+	told := agentbus.Cue(b)
+	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		if mark, _ := gateway.InProcessOf(ctx); mark.Cued {
+			return told.Call(ctx, c)
 		}
 		return b.Call(ctx, c)
 	})

@@ -102,3 +102,64 @@ func closeAll(t *testing.T, all ...*server.Server) {
 		closed(t, s)
 	}
 }
+
+// TestReplicasStream: G22, a duplicate of a stream that another replica executes
+// reads it piece by piece, and both callers read the same bytes.
+func TestReplicasStream(t *testing.T) {
+	t.Parallel()
+	const hello, rest = "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\n\n", "data: [DONE]\n\n"
+	more, calls := make(chan struct{}), new(atomic.Int64)
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		calls.Add(1)
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, hello)
+		_ = http.NewResponseController(w).Flush()
+		<-more
+		_, _ = io.WriteString(w, rest)
+	}))
+	t.Cleanup(agent.Close)
+	yaml, store := fmt.Sprintf(twoAgents, agent.URL+"/v1", agent.URL+"/v1"), pgtest.Database(t)
+	one, two := buildOn(t, store, yaml, userKey("secret-1")), buildOn(t, store, yaml, userKey("secret-1"))
+	defer closeAll(t, one, two)
+	defer serve(t, one)()
+	defer serve(t, two)()
+	run := agentbus.NewRunID()
+	var bodies []io.ReadCloser
+	for _, s := range []*server.Server{one, two} {
+		body := openStream(t, s, run)
+		defer body.Close() //nolint:errcheck // it was read
+		got := make([]byte, len(hello))
+		if _, err := io.ReadFull(body, got); err != nil || string(got) != hello { // the agent has said no more
+			t.Errorf("%q, %v", got, err)
+		}
+		bodies = append(bodies, body)
+	}
+	close(more)
+	for _, body := range bodies {
+		if got, err := io.ReadAll(body); err != nil || string(got) != rest {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	if calls.Load() != 1 {
+		t.Errorf("%d calls of the agent", calls.Load())
+	}
+}
+
+// openStream asks agent a of s to stream.
+func openStream(t *testing.T, s *server.Server, run agentbus.RunID) io.ReadCloser {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, served(t, s).URL+"/v1/chat/completions",
+		strings.NewReader(`{"model":"a","stream":true,"messages":[{"role":"user","content":"hello"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer secret-1")
+	r.Header.Set("x-tangle-runid", string(run))
+	r.Header.Set("x-tangle-turnid", string(run.Turn(0, "a")))
+	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Body
+}

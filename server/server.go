@@ -258,6 +258,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	srv, l := s.http(l, s.Handler())
 	defer s.keep(ctx)()
+	defer s.telling(ctx)()
 	defer s.watching(ctx)()
 	defer s.recovering(ctx)()
 	work := s.work(ctx)

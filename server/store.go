@@ -20,6 +20,7 @@ type Store interface {
 	gateway.Ledger
 	gateway.Recorder
 	gateway.RemoteTasks
+	gateway.Streams
 	identity.Keys
 	Reader
 	KeyRing
@@ -131,6 +132,9 @@ type Keeper interface {
 	// Sweep removes stored answers of calls that ended before a time, at most
 	// limit at once; 0: there is nothing left to sweep (G25).
 	Sweep(ctx context.Context, before time.Time, limit int) (n int, err error)
+	// ForgetEvents removes the events of runs that were over before a time, of at
+	// most limit executions at once; 0: there are none left.
+	ForgetEvents(ctx context.Context, before time.Time, limit int) (n int, err error)
 	// ReleaseDead gives back what calls of dead processes hold (G24, G27).
 	ReleaseDead(ctx context.Context, alive func(owner string) bool) (n int, err error)
 	// ForgetRemoteTasks removes tasks of A2A agents that were not seen since

@@ -25,7 +25,7 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		tick := time.NewTicker(min(max(s.cfg.Retention.Replies/10, 100*time.Millisecond), 10*time.Minute))
+		tick := time.NewTicker(min(max(min(s.cfg.Retention.Replies, s.cfg.Retention.Events)/10, 100*time.Millisecond), 10*time.Minute))
 		defer tick.Stop()
 		late := time.NewTicker(expireEvery)
 		defer late.Stop()
@@ -57,6 +57,22 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 	}
 }
 
+// telling tells other processes the streams that they follow (G22), in a goroutine
+// of its own, until the function it returns is called: streams go on while the
+// bus drains.
+func (s *Server) telling(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.now().gateway.TellStreams(ctx)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
 // watchStops returns a channel that is closed when another bus stopped a run;
 // nil: nobody rings.
 func (s *Server) watchStops() (rung <-chan struct{}, release func()) {
@@ -81,10 +97,12 @@ func (s *Server) stopToo(ctx context.Context, known map[agentbus.RunID]bool) {
 	}
 }
 
-// sweep removes the stored answers that are older than the configuration keeps
-// them (G25), and the tasks of A2A agents that nobody asked for in a week (A12).
+// sweep removes the stored answers and the events that are older than the
+// configuration keeps them (G25), and the tasks of A2A agents that nobody asked for in a week (A12).
 func (s *Server) sweep(ctx context.Context) {
-	s.sweepBy(ctx, "old answers", time.Now().Add(-s.now().cfg.Retention.Replies), s.store.Sweep)
+	keep := s.now().cfg.Retention
+	s.sweepBy(ctx, "old answers", time.Now().Add(-keep.Replies), s.store.Sweep)
+	s.sweepBy(ctx, "old events", time.Now().Add(-keep.Events), s.store.ForgetEvents)
 	s.sweepBy(ctx, "old tasks", time.Now().Add(-agentbus.RemoteTaskAge), s.store.ForgetRemoteTasks)
 }
 

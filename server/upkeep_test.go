@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/server"
 )
 
 // TestRetention: G25, an answer is kept as long as the configuration says; then
@@ -117,6 +119,36 @@ func TestMemoryStore(t *testing.T) {
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// E9: the events of a run that is over are kept as long as the configuration says;
+// then whoever asks is told so, and its turns are there.
+func TestRetentionOfEvents(t *testing.T) {
+	t.Parallel()
+	s := open(t, "agents: {a: {kind: builtin, builtin: echo}, b: {kind: builtin, builtin: echo}}\nconversations: {talk: {participants: [{agent: a}, {agent: b}], max_turns: 2}}\nretention: {events: 1s}\n")
+	run := converse(t, s, server.Start{Conversation: "talk", Seed: "hello", Authorization: agentbus.NewCredential("Bearer user-secret")}).Run
+	defer serve(t, s)()
+	soon(t, "the end of the events", func() bool {
+		for _, err := range s.Store().Events(t.Context(), agentbus.ExecutionID(run), -1) {
+			return agentbus.CodeOf(err) == agentbus.CodeReplyExpired
+		}
+		return false
+	})
+	if e := stored(t, s, run); e.State != agentbus.RunDone || e.Turns != 2 {
+		t.Errorf("%+v", e)
+	}
+	for _, path := range []string{"", "/events", "/events/poll"} {
+		for _, accept := range []string{"application/json", "text/event-stream"} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/v1/runs/"+string(run)+path, nil)
+			r.Header.Set("Authorization", "Bearer user-secret")
+			r.Header.Set("Accept", accept)
+			w := httptest.NewRecorder()
+			s.Handler().ServeHTTP(w, r)
+			if w.Code != http.StatusGone || !strings.Contains(w.Body.String(), `"error":"reply_expired"`) {
+				t.Errorf("%s as %s: %d %s", path, accept, w.Code, w.Body)
+			}
 		}
 	}
 }

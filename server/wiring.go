@@ -65,7 +65,7 @@ func (s *Server) wire(c Config) (*wiring, error) {
 // means none; to the rooms it means that nothing was said.
 func (s *wiring) chainRules() gateway.ChainRules {
 	c := s.cfg.Chain
-	r := gateway.ChainRules{MaxHops: s.maxHops(), MaxCalls: int64(c.MaxCalls), Absent: gateway.AbsentChain(c.RequireFromAgents), AbsentOf: map[string]gateway.AbsentChain{}}
+	r := gateway.ChainRules{MaxHops: s.maxHops(), MaxCalls: int64(c.MaxCalls), Absent: gateway.AbsentChain(c.RequireFromAgents), AbsentOf: map[string]gateway.AbsentChain{}, CueFirst: c.Cue == config.CueAlways, Delegates: c.DelegationTools}
 	if r.MaxCalls == 0 {
 		r.MaxCalls = -1
 	}
@@ -94,7 +94,7 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		l.BudgetWait = -1
 	}
 	c := gateway.Config{
-		Router: &s.router, Identifier: s.identity, Ledger: s.store, Recorder: s.store, CallTokens: &s.tokens,
+		Router: &s.router, Identifier: s.identity, Ledger: s.store, Recorder: s.store, Streams: s.store, CallTokens: &s.tokens,
 		MaxDepth: l.MaxDepth, MaxBody: int64(l.MaxBody), BodyTimeout: l.ReadBody, CallTimeout: l.CallTimeout,
 		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, DetachMax: d.Max, DetachTimeout: d.Timeout,
 		Budgets: s.budgets(), BudgetWait: l.BudgetWait, ReleaseDead: s.releaseDead,

@@ -82,8 +82,10 @@ type Column struct {
 
 // Filters are a form whose fields stand in the URL.
 type Filters struct {
-	Fields []Field
-	Clear  string // URL without any; "": none is set
+	Fields  []Field
+	More    []Field // asked for seldom, behind a word
+	MoreSet bool    // one of them is set
+	Clear   string  // URL without any; "": none is set
 }
 
 // A Field is one filter.
@@ -92,6 +94,7 @@ type Field struct {
 	Label   string
 	Value   string
 	Options []string // a choice; empty: any text
+	Example string   // of what may be typed; "": any
 	Hidden  bool     // it stays as it is
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -27,10 +28,21 @@ type fanOut struct {
 	conversation.Joined
 }
 
+// toldOf yields the events of an execution: none, when they are too old to be kept.
+func toldOf(ctx context.Context, s tracer, id agentbus.ExecutionID) iter.Seq2[agentbus.Event, error] {
+	return func(yield func(agentbus.Event, error) bool) {
+		for e, err := range s.Events(ctx, id, -1) {
+			if agentbus.CodeOf(err) == agentbus.CodeReplyExpired || !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
 // fanOutsOf reads which turns of executions were spoken at once.
 func fanOutsOf(ctx context.Context, s tracer, executions []agentbus.Execution) (fans []fanOut, err error) {
 	for i := range executions {
-		for e, err := range s.Events(ctx, executions[i].ID, -1) {
+		for e, err := range toldOf(ctx, s, executions[i].ID) {
 			if err != nil {
 				return nil, err
 			}
@@ -79,7 +91,7 @@ func deedOf(e *agentbus.Event, parent agentbus.TurnID) (d deed, ok bool) {
 // deedsOf reads what the agents of executions did, in the order of each.
 func deedsOf(ctx context.Context, s tracer, executions []agentbus.Execution) (all []deed, err error) {
 	for i := range executions {
-		for e, err := range s.Events(ctx, executions[i].ID, -1) {
+		for e, err := range toldOf(ctx, s, executions[i].ID) {
 			if err != nil {
 				return nil, err
 			}

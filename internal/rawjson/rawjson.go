@@ -47,12 +47,15 @@ func Value(b []byte, i int) int {
 
 // endOfString returns where the string that begins at b[i] has its last quote.
 func endOfString(b []byte, i int) int {
-	for i++; ; i++ {
-		j := bytes.IndexAny(b[i:], `"\`)
-		if i += j; b[i] == '"' {
-			return i
+	for i++; ; {
+		quote := i + bytes.IndexByte(b[i:], '"')
+		for i <= quote {
+			escape := bytes.IndexByte(b[i:quote], '\\')
+			if escape < 0 {
+				return quote
+			}
+			i += escape + 2 // past what is escaped, which may be the quote
 		}
-		i++ // past what is escaped
 	}
 }
 
@@ -64,6 +67,18 @@ func Text(quoted []byte) string {
 	var s string
 	_ = json.Unmarshal(quoted, &s) // a string of valid JSON
 	return s
+}
+
+// AppendText appends the quoted string of JSON that stands for s, as
+// encoding/json writes it.
+func AppendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			quoted, _ := json.Marshal(s) // a string
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
 }
 
 // A Member is one member of an object, as places in the text.
@@ -94,4 +109,18 @@ func Members(b []byte, at int, use func(Member) bool) (end int) {
 		}
 	}
 	return i + 1
+}
+
+// Elements calls use with where each element of the list that begins at b[at]
+// stands, [from, over), in its order, until use returns false.
+func Elements(b []byte, at int, use func(from, over int) bool) {
+	for i := Space(b, at+1); b[i] != ']'; {
+		over := Value(b, i)
+		if !use(i, over) {
+			return
+		}
+		if i = Space(b, over); b[i] == ',' {
+			i = Space(b, i+1)
+		}
+	}
 }

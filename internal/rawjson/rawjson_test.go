@@ -47,3 +47,46 @@ func FuzzMembers(f *testing.F) {
 		}
 	})
 }
+
+// FuzzElements: the elements of a list are those that encoding/json finds.
+func FuzzElements(f *testing.F) {
+	f.Add(` [ ] `)
+	f.Add(`[1, "a\\", "\"]", [2,[]], {"b":"]"} ,null]`)
+	f.Fuzz(func(t *testing.T, text string) {
+		b := []byte(text)
+		at := rawjson.Space(b, 0)
+		if !json.Valid(b) || b[at] != '[' {
+			return
+		}
+		var want []json.RawMessage
+		if err := json.Unmarshal(b, &want); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		rawjson.Elements(b, at, func(from, over int) bool {
+			if n >= len(want) || string(want[n]) != string(b[from:over]) {
+				t.Fatalf("element %d is %q", n, b[from:over])
+			}
+			n++
+			return true
+		})
+		if n != len(want) {
+			t.Errorf("%d of %d", n, len(want))
+		}
+	})
+}
+
+// FuzzAppendText: a text is written as encoding/json writes it.
+func FuzzAppendText(f *testing.F) {
+	f.Add("run-1")
+	f.Add("\"\\<é\n\u2028")
+	f.Fuzz(func(t *testing.T, text string) {
+		want, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := rawjson.AppendText(nil, text); string(got) != string(want) {
+			t.Errorf("%q is written %s, want %s", text, got, want)
+		}
+	})
+}

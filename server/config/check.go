@@ -202,7 +202,7 @@ func (l *loader) keys() {
 	ids, secrets := map[string]int{}, map[string]int{}
 	for i := range l.c.Keys {
 		k, path := &l.c.Keys[i], item("keys", i)
-		if k.ID != "" && !idRE.MatchString(k.ID) {
+		if _, set := l.c.origins[join(path, "id")]; set && !idRE.MatchString(k.ID) && !l.faulty(join(path, "id")) {
 			l.fault(join(path, "id"), "this is not an id", "write 1 to 128 visible ASCII characters without comma and double quote")
 		}
 		if first, twice := ids[k.ID]; twice && k.ID != "" {

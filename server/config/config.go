@@ -198,7 +198,7 @@ type Key struct {
 // Retention says how long things are kept.
 type Retention struct {
 	Replies time.Duration `yaml:"replies" default:"24h" min:"1s" doc:"Stored answers; a later duplicate gets 410 reply_expired."`
-	Events  time.Duration `yaml:"events" idle:"true" default:"30d" min:"1s" doc:"Events of finished runs."`
+	Events  time.Duration `yaml:"events" default:"30d" min:"1s" doc:"Events of finished runs; who asks for them later gets 410 reply_expired. Turns, calls and entries stay."`
 }
 
 // Detach bounds the calls whose caller has left.
@@ -216,7 +216,19 @@ type Chain struct {
 	MaxCalls int `yaml:"max_calls" default:"64" min:"0" max:"1000000000" doc:"Calls that agents may make in one run, beside those of a conversation that was started here (C13). 0: any number."`
 	// RequireFromAgents is what an agent's call without a chain gets (C10).
 	RequireFromAgents ChainAbsence `yaml:"require_from_agents" default:"allow" enum:"allow|final|reject" doc:"A call over A2A of a caller with inter_agent that carries no chain of agents: allow (it counts as a user's), final (it is served, and its agent calls nobody) or reject (400) (C10)."`
+	// Cue is who is told its place, DelegationTools what is not offered at the last.
+	Cue             CueMode  `yaml:"cue" default:"nested" enum:"nested|always" doc:"Which models and programs are told their place in the chain, in a system message: nested, those that other agents or callers with a chain call, and those at the final hop; or always, the first ones that a conversation calls too (C9)."`
+	DelegationTools []string `yaml:"delegation_tools" pattern:"^[A-Za-z0-9_.-]+[*]?$|^[*]$" example:"['ask_*']" doc:"Tools by which models have other agents called, by name or as a beginning and a *: they are taken out of what a model at the final hop is offered, and so are those with the name of an agent (C8). Absent: transfer_to_*, handoff_to_*, delegate_*, ask_agent*, ask_question_to_*, call_agent*."`
 }
+
+// A CueMode is which agents are told their place in the chain of agents (C9).
+type CueMode string
+
+// The modes.
+const (
+	CueNested CueMode = "nested"
+	CueAlways CueMode = "always"
+)
 
 // A ChainAbsence is what becomes of an agent's call that carries no chain (C10).
 type ChainAbsence string

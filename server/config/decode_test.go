@@ -54,6 +54,8 @@ func TestFaultsOfReading(t *testing.T) {
 		{"variable without a name", "public_url: https://${}/", []string{"1:13: public_url: ${ begins the name of a variable, and none follows; write ${NAME}, or $${ for the text itself"}},
 		{"control character", `listen: "a\u0007:1"`, []string{"1:9: listen: the value holds a control character; write it on one line of plain text"}},
 		{"key without id", "keys: [{secret_env: SET}]", []string{"1:8: keys[0].id: the key is missing; add id: user-123"}},
+		{"key of nobody", "keys: [{id: '', secret_env: SET}]", []string{"1:13: keys[0].id: this is not an id; write 1 to 128 visible ASCII characters without comma and double quote"}},
+		{"kind of nothing", "agents: {a: {kind: ''}}", []string{`1:20: agents.a.kind: "" is not a value it can have; write openai, a2a, builtin, conversation or exec`}},
 		{"text as key", "keys: [sk-canary]", []string{"1:8: keys[0]: here stands text where keys and values must stand; write keys and values"}},
 		{"agent without kind", "agents: {a: {}}", []string{"1:10: agents.a.kind: the key is missing; add kind: openai, a2a, builtin, conversation or exec"}},
 		{"agent that is nothing", "agents: {a: }", []string{"1:10: agents.a: it has no value; write its keys below it, or remove it"}},

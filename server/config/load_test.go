@@ -79,7 +79,7 @@ func TestDefaultsWithoutAFile(t *testing.T) { // G3, P10, G14, G25, G31
 		Ledger:       config.Ledger{OnMismatch: config.MismatchRefuse},
 		Workers:      config.Workers{Max: 1000, Lease: 30 * time.Second},
 		Interrupts:   config.Interrupts{Timeout: 24 * time.Hour, Most: 100_000},
-		Chain:        config.Chain{Cycles: config.CyclesDigest, MaxHops: 4, MaxCalls: 64, RequireFromAgents: "allow"},
+		Chain:        config.Chain{Cycles: config.CyclesDigest, MaxHops: 4, MaxCalls: 64, RequireFromAgents: "allow", Cue: config.CueNested},
 		Lineage:      config.Lineage{LegacyParentFallback: true},
 		A2A:          config.A2A{Push: config.PushDeny, Dedupe: config.DedupeOff},
 		Trust:        config.Trust{KeyID: "key-1"},

@@ -40,7 +40,7 @@ func (s *Store) AppendEvents(ctx context.Context, l agentbus.Lease, events ...ag
 // Appended returns how many events an execution has: the position of the next.
 func (s *Store) Appended(ctx context.Context, id agentbus.ExecutionID) (agentbus.Position, error) {
 	n, _, err := only(ctx, s, "count the events of an execution", (*row).int64,
-		"SELECT coalesce(max(position) + 1, 0) FROM events WHERE number = (SELECT number FROM executions WHERE id = $1)", string(id))
+		"SELECT coalesce((SELECT max(position) + 1 FROM events v WHERE v.number = e.number), e.forgotten) FROM executions e WHERE e.id = $1", string(id))
 	return agentbus.Position(n), err
 }
 

@@ -69,6 +69,7 @@ type Store struct {
 
 	broken  breakage     // why nothing is written any more
 	swept   atomic.Int64 // the last call that Sweep looked at
+	forgot  atomic.Int64 // the last execution that ForgetEvents looked at
 	entries sync.RWMutex // held for reading while a write is let in, for writing to let no more in
 	closed  bool         // guarded by entries
 	writes  sync.WaitGroup

@@ -9,9 +9,15 @@ import (
 // limit of them, and returns how many (G25). Key, digest and amount stay: a
 // duplicate gets OutcomeExpired. It walks the answers from the oldest on, a
 // stretch a call; 0 says that it came to an end, and begins anew. The room is
-// the server's to use again.
+// the server's to use again. Before it begins anew it adds up the runs that
+// changed, so that their marks do not pile up where nobody looks at runs.
 func (s *Store) Sweep(ctx context.Context, before time.Time, limit int) (n int, err error) {
 	const what = "sweep old answers"
+	if s.swept.Load() == 0 {
+		if err := s.addUpRuns(ctx, what); err != nil {
+			return 0, err
+		}
+	}
 	var expired []int64
 	seen, last := 0, int64(0)
 	err = s.each(ctx, what, func(r *row) bool {

@@ -130,7 +130,8 @@ const eventsPast = `SELECT id & 0xfffffff, packed, events FROM event_batches
 // Events yields the events of an execution past a position, in order; -1 is
 // before the first. It sees every event that was acknowledged before it
 // started. One that is held back has no position yet, and is not among them. It
-// ends with its first error.
+// ends with its first error, which is CodeReplyExpired when they were removed:
+// see [Store.ForgetEvents].
 func (s *Store) Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error] {
 	return pages(func(after int64) (page []agentbus.Event, more bool, err error) {
 		size := 0
@@ -142,6 +143,9 @@ func (s *Store) Events(ctx context.Context, id agentbus.ExecutionID, after agent
 			}
 			return size < pageBytes && len(page) < pageRows
 		}, eventsPast, string(id), after, pageRows+1)
+		if err == nil && len(page) == 0 {
+			err = s.remembered(ctx, id)
+		}
 		return page, size >= pageBytes || len(page) >= pageRows, err
 	}, func(e agentbus.Event) int64 { return int64(e.Position) }, int64(after))
 }
@@ -149,6 +153,6 @@ func (s *Store) Events(ctx context.Context, id agentbus.ExecutionID, after agent
 // Appended returns how many events an execution has: the position of the next.
 func (s *Store) Appended(ctx context.Context, id agentbus.ExecutionID) (agentbus.Position, error) {
 	n, _, err := only(ctx, s, "count the events of an execution", (*row).int64, `SELECT coalesce((SELECT (b.id & 0xfffffff) + b.n FROM event_batches b
-		WHERE b.id BETWEEN e.number << 28 AND (e.number << 28) + 0xfffffff ORDER BY b.id DESC LIMIT 1), 0) FROM executions e WHERE e.id = ?1`, string(id))
+		WHERE b.id BETWEEN e.number << 28 AND (e.number << 28) + 0xfffffff ORDER BY b.id DESC LIMIT 1), e.forgotten) FROM executions e WHERE e.id = ?1`, string(id))
 	return agentbus.Position(n), err
 }

@@ -64,6 +64,7 @@ type Store struct {
 	bells   bells
 	broken  breakage            // why nothing is written any more
 	swept   atomic.Int64        // the last call that Sweep looked at
+	forgot  atomic.Int64        // the last execution that ForgetEvents looked at
 	entries sync.RWMutex        // held for reading while a task enters the queue, for writing to close it
 	closed  bool                // guarded by entries
 	ended   chan struct{}       // closed by the committer as it ends

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,6 +15,8 @@ var keys = map[string]func(*place){
 }
 
 var reads = map[string]func(*place){
+	"RunsAreChosenByHowTheyStand":          runsAreChosenByHowTheyStand,
+	"RunsAreSortedByTheirFigures":          runsAreSortedByTheirFigures,
 	"AnUnknownRunIsEmpty":                  anUnknownRunIsEmpty,
 	"RunsAreListedNewestFirst":             runsAreListedNewestFirst,
 	"ASummaryPutsJournalAndLedgerTogether": aSummaryPutsJournalAndLedgerTogether,
@@ -249,6 +253,124 @@ func runsAreFilteredByWhoTookPart(p *place) { // U10
 			runs = append(runs, before)
 		}
 		same(t, "runs", runs, want.runs)
+	}
+}
+
+// runsOfEveryStanding makes a run for each way to stand, of which no two have the
+// same figures, and returns them in the order in which they began.
+func runsOfEveryStanding(p *place) []agentbus.RunID {
+	t := p.t
+	later := func(i int) time.Time { return began.Add(time.Duration(i) * time.Hour) }
+	drive := func(i int, id agentbus.ExecutionID, halt *agentbus.Halt) {
+		e := execution(id)
+		e.Began = later(i)
+		opened, err := p.Open(t.Context(), e, agentbus.Claim{Owner: "host:1", TTL: time.Hour})
+		ok(t, "open", err)
+		if halt != nil {
+			ok(t, "halt", p.Halt(t.Context(), opened.Lease, *halt))
+		}
+	}
+	call := func(i int, id agentbus.RunID) agentbus.CallRecord {
+		r := reservation(id, 1)
+		r.Call.Began, r.Call.Depth = later(i), 1+i
+		return reserve(t, p, r)
+	}
+	drive(0, "run_running", nil)
+	drive(1, "run_waiting", &agentbus.Halt{Kind: agentbus.HaltWaitingAuth})
+	drive(2, "run_paused", &agentbus.Halt{Kind: agentbus.HaltBudget})
+	drive(3, "run_done", &agentbus.Halt{Kind: agentbus.HaltDone})
+	drive(4, "run_failed", &agentbus.Halt{Kind: agentbus.HaltParticipantError, Failed: true})
+	call(5, "run_executing")
+	ok(t, "settle", p.Settle(t.Context(), settlement(call(6, "run_settled"), "x")))
+	voided := call(7, "run_voided")
+	ok(t, "void", p.Void(t.Context(), agentbus.Voiding{ID: voided.ID, Attempt: voided.Attempts, Status: 502, Code: agentbus.CodeDeadlineExceeded, Ended: later(8)}))
+	key, c := refusedCall(8)
+	c.Run, c.Began, c.Ended = "run_refused", later(8), later(9)
+	ok(t, "record", p.Record(t.Context(), key, c))
+	drive(9, "run_stopped", nil)
+	ok(t, "stop", p.StopRun(t.Context(), "run_stopped", "ops", later(10)))
+	_, err := p.Calls(t.Context(), "run_refused") // behind everything recorded
+	ok(t, "calls", err)
+	return []agentbus.RunID{
+		"run_running", "run_waiting", "run_paused", "run_done", "run_failed", "run_executing", "run_settled", "run_voided", "run_refused", "run_stopped",
+	}
+}
+
+// listed reads a list a page of four at a time.
+func listed(p *place, f agentbus.RunFilter) (runs []agentbus.RunSummary) {
+	for before := agentbus.RunID(""); ; {
+		page, err := p.RunSummaries(p.t.Context(), f, 4, before)
+		ok(p.t, "summaries", err)
+		if len(page) == 0 {
+			return runs
+		}
+		runs, before = append(runs, page...), page[len(page)-1].Run
+	}
+}
+
+func runsAreChosenByHowTheyStand(p *place) { // U3, U10
+	runsOfEveryStanding(p)
+	check := func(when string) {
+		for _, word := range agentbus.Standings() {
+			var want []agentbus.RunSummary
+			for _, sum := range listed(p, agentbus.RunFilter{}) {
+				if sum.Standing() == word {
+					want = append(want, sum)
+				}
+			}
+			if len(want) == 0 {
+				p.t.Errorf("%s: no run is %s", when, word)
+			}
+			same(p.t, when+", those that are "+string(word), listed(p, agentbus.RunFilter{Standing: word}), want)
+		}
+	}
+	check("at first")
+	check("a second time")
+	// What changes without a new call: an answer from memory, a refusal that is
+	// repeated, a call that is executed again, a run that goes on.
+	expectOutcome(p.t, p, reservation("run_settled", 1), agentbus.OutcomeSettled)
+	again := reservation("run_voided", 1)
+	again.Call.RequestID = "req_again"
+	reserve(p.t, p, again)
+	key, c := refusedCall(8)
+	c.Run = "run_refused"
+	ok(p.t, "record", p.Record(p.t.Context(), key, c))
+	ok(p.t, "stop", p.StopRun(p.t.Context(), "run_executing", "ops", began))
+	for _, sum := range listed(p, agentbus.RunFilter{By: agentbus.FigureRefusals, Least: map[agentbus.RunFigure]int64{agentbus.FigureRefusals: 2}}) {
+		same(p.t, "refused twice", sum.Run, "run_refused")
+	}
+	same(p.t, "saved", len(listed(p, agentbus.RunFilter{Least: map[agentbus.RunFigure]int64{agentbus.FigureSaved: 1}})), 1)
+	same(p.t, "executed again", listed(p, agentbus.RunFilter{Standing: agentbus.StandingRunning})[0].Run, "run_voided")
+	same(p.t, "stopped", len(listed(p, agentbus.RunFilter{Standing: agentbus.StandingStopped})), 2)
+	p.reopen()
+	same(p.t, "after a restart", len(listed(p, agentbus.RunFilter{Standing: agentbus.StandingStopped})), 2)
+}
+
+func runsAreSortedByTheirFigures(p *place) { // U3, U10
+	t := p.t
+	ids := runsOfEveryStanding(p)
+	all := listed(p, agentbus.RunFilter{})
+	same(t, "runs", len(all), len(ids))
+	for _, by := range agentbus.RunFigures() {
+		want := slices.Clone(all) // newest first
+		slices.SortStableFunc(want, func(a, b agentbus.RunSummary) int { return cmp.Compare(b.Figure(by), a.Figure(by)) })
+		same(t, "by "+string(by), listed(p, agentbus.RunFilter{By: by}), want)
+		least := want[len(want)/2].Figure(by)
+		n := 0
+		for i := range all {
+			if all[i].Figure(by) >= least {
+				n++
+			}
+		}
+		same(t, "with the least "+string(by), listed(p, agentbus.RunFilter{By: by, Least: map[agentbus.RunFigure]int64{by: least}}), want[:n])
+	}
+	of := agentbus.RunFilter{By: agentbus.FigureDepth, Agent: "critic"}
+	for _, sum := range listed(p, of) {
+		same(t, "its first agent", sum.Agent, "critic")
+	}
+	page, err := p.RunSummaries(t.Context(), of, 5, "run_x")
+	if ok(t, "behind an unknown run", err); len(page) != 0 {
+		t.Errorf("behind an unknown run: %v", page)
 	}
 }
 

@@ -28,6 +28,7 @@ type Store interface {
 	Actions
 	Figures
 	RemoteTasks
+	LiveStreams
 	Proofs
 	Tasks
 	InstallKey() []byte
@@ -89,6 +90,7 @@ type Books interface {
 // Upkeep is what a process does beside its calls (G24, G25).
 type Upkeep interface {
 	Sweep(ctx context.Context, before time.Time, limit int) (n int, err error)
+	ForgetEvents(ctx context.Context, before time.Time, limit int) (n int, err error)
 	ReleaseDead(ctx context.Context, alive func(owner string) bool) (n int, err error)
 	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
 	StopRun(ctx context.Context, run agentbus.RunID, by string, at time.Time) error
@@ -121,6 +123,16 @@ type RemoteTasks interface {
 	RemoteContext(ctx context.Context, agent string, payer agentbus.Payer, id string) (t agentbus.RemoteTask, found bool, err error)
 	SeeRemoteTask(ctx context.Context, t agentbus.RemoteTask) error
 	ForgetRemoteTasks(ctx context.Context, before time.Time, limit int) (n int, err error)
+}
+
+// LiveStreams are told between processes (G22).
+type LiveStreams interface {
+	FollowStream(ctx context.Context, call int64, attempt int, owner string) error
+	FollowedStreams(ctx context.Context, owner string) ([]agentbus.StreamPiece, error)
+	WatchFollowers() (rung <-chan struct{}, release func())
+	TellStream(ctx context.Context, key agentbus.Digest, p agentbus.StreamPiece) error
+	ToldStream(ctx context.Context, call int64, attempt, from int) ([]agentbus.StreamPiece, error)
+	ForgetStream(ctx context.Context, call int64, attempt int) error
 }
 
 // Keys keeps the API keys (G4).

@@ -11,6 +11,7 @@ var streams = map[string]func(*place){
 	"AStreamIsReplayedToTheByte":         aStreamIsReplayedToTheByte,
 	"WhatAFailedAttemptStreamedIsGone":   whatAFailedAttemptStreamedIsGone,
 	"AWholeReplyReplacesItsAppendedPart": aWholeReplyReplacesItsAppendedPart,
+	"AStreamIsToldToWhoFollows":          aStreamIsToldToWhoFollows,
 }
 
 func aStreamIsReplayedToTheByte(p *place) { // G21, G23, I7
@@ -76,4 +77,53 @@ func aWholeReplyReplacesItsAppendedPart(p *place) { // G21
 		}
 		same(t, "body", string(expectOutcome(t, p, r, agentbus.OutcomeSettled).Reply.Body), "whole")
 	}
+}
+
+func aStreamIsToldToWhoFollows(p *place) { // G22
+	t := p.t
+	r := reservation("run_a", 0)
+	call, other := reserve(t, p, r), reserve(t, p, reservation("run_a", 1))
+	follow := func(attempt int) {
+		t.Helper()
+		ok(t, "follow", p.FollowStream(t.Context(), call.ID, attempt, call.Owner))
+	}
+	followed := func(owner string, want ...agentbus.StreamPiece) {
+		t.Helper()
+		got, err := p.FollowedStreams(t.Context(), owner)
+		ok(t, "followed", err)
+		same(t, "followed", got, want)
+	}
+	told := func(attempt, from int, want ...agentbus.StreamPiece) {
+		t.Helper()
+		got, err := p.ToldStream(t.Context(), call.ID, attempt, from)
+		ok(t, "told", err)
+		same(t, "told", got, want)
+	}
+	follow(1)
+	follow(1) // as several may
+	followed(call.Owner, agentbus.StreamPiece{Call: call.ID, Attempt: 1})
+	followed("somebody else")
+	pieces := []agentbus.StreamPiece{
+		{Call: call.ID, Attempt: 1, Status: 200, Header: map[string][]string{"X-A": {difficult}}},
+		{Call: call.ID, Attempt: 1, Place: 1, Data: []byte(difficult)},
+		{Call: call.ID, Attempt: 1, Place: 2, Data: []byte("b")},
+	}
+	for _, piece := range pieces {
+		ok(t, "tell", p.TellStream(t.Context(), r.Key, piece))
+	}
+	told(1, 0, pieces...)
+	told(1, 2, pieces[2])
+	told(1, 3)
+	told(2, 0)
+	ok(t, "void", p.Void(t.Context(), agentbus.Voiding{ID: call.ID, Attempt: 1}))
+	call = reserve(t, p, r)
+	followed(call.Owner) // that attempt is over
+	ok(t, "follow another", p.FollowStream(t.Context(), other.ID, 1, other.Owner))
+	told(1, 0) // and what was told of it gone
+	followed(call.Owner, agentbus.StreamPiece{Call: other.ID, Attempt: 1})
+	ok(t, "tell", p.TellStream(t.Context(), r.Key, agentbus.StreamPiece{Call: call.ID, Attempt: 2, Status: 200}))
+	ok(t, "forget", p.ForgetStream(t.Context(), call.ID, 2))
+	ok(t, "forget", p.ForgetStream(t.Context(), other.ID, 1))
+	told(2, 0)
+	followed(call.Owner)
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 var upkeep = map[string]func(*place){
 	"OldAnswersAreSweptAndAmountsStay":  oldAnswersAreSweptAndAmountsStay,
+	"EventsOfOldRunsAreForgotten":       eventsOfOldRunsAreForgotten,
 	"ASweepGoesOnWhereItStopped":        aSweepGoesOnWhereItStopped,
 	"ALookupSaysWhatAReservationWould":  aLookupSaysWhatAReservationWould,
 	"AStoppedRunStaysStopped":           aStoppedRunStaysStopped,
@@ -61,6 +63,53 @@ func oldAnswersAreSweptAndAmountsStay(p *place) { // G25
 	}
 	same(t, "body", string(expectOutcome(t, p, reservation("run_a", 3), agentbus.OutcomeSettled).Reply.Body), "young")
 	same(t, "verdict", p.verify(), agentbus.LedgerVerdict{Payers: 1, Entries: 4, Charged: 16_000})
+}
+
+// Events go with their run, whole; what is left says how many they were.
+func eventsOfOldRunsAreForgotten(p *place) { // E9
+	t := p.t
+	over := func(run agentbus.ExecutionID, h agentbus.Halt) agentbus.ExecutionID {
+		e := opened(t, p, run)
+		ok(t, "finish", p.Finish(t.Context(), done(begin(t, p, turn(e, 0)), "x"), nil, agentbus.Event{Type: "x.y", At: began}, agentbus.Event{Type: "x.z", At: began}))
+		ok(t, "halt", p.Halt(t.Context(), e.Lease, h))
+		return e.ID
+	}
+	var old []agentbus.ExecutionID
+	for i := range 3 {
+		old = append(old, over(agentbus.ExecutionID("run_"+strconv.Itoa(i)), agentbus.Halt{Kind: agentbus.HaltMaxTurns}))
+	}
+	paused := over("run_p", agentbus.Halt{Kind: agentbus.HaltAbort})
+	forget := func(before time.Time) (n int) {
+		for {
+			some, err := p.ForgetEvents(t.Context(), before, 2)
+			ok(t, "forget", err)
+			if n += some; some == 0 {
+				return n
+			}
+		}
+	}
+	same(t, "forgotten too early", forget(began.Add(-time.Hour)), 0)
+	before, err := p.Appended(t.Context(), old[0])
+	ok(t, "appended", err)
+	same(t, "forgotten", forget(time.Now().Add(time.Hour)), 3)
+	same(t, "forgotten again", forget(time.Now().Add(time.Hour)), 0)
+	p.reopen()
+	for _, id := range old {
+		after, err := p.Appended(t.Context(), id)
+		ok(t, "appended", err)
+		same(t, "appended", after, before)
+		for e, err := range p.Events(t.Context(), id, -1) {
+			if agentbus.CodeOf(err) != agentbus.CodeReplyExpired {
+				t.Errorf("%v, %v", e, err)
+			}
+		}
+	}
+	n := 0
+	for _, err := range p.Events(t.Context(), paused, -1) {
+		ok(t, "events of a run that may go on", err)
+		n++
+	}
+	same(t, "events of a run that may go on", n, 2)
 }
 
 func aSweepGoesOnWhereItStopped(p *place) { // G25

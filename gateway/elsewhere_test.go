@@ -1,0 +1,146 @@
+package gateway_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/gateway"
+)
+
+// twoBuses are two buses on one store that tell each other streams, and know of
+// each other that they live while alive says so.
+func twoBuses(t *testing.T, alive *atomic.Bool, agents ...*agent) (one, two *bus) {
+	t.Helper()
+	alive.Store(true)
+	path := filepath.Join(t.TempDir(), "bus.db")
+	store := openStore(t, path)
+	ctx, stop := context.WithCancel(t.Context())
+	var telling sync.WaitGroup
+	t.Cleanup(func() { stop(); telling.Wait() })
+	join := func(owner string) *bus {
+		b := busOver(t, store, path, func(c *gateway.Config) {
+			c.Owner, c.Streams, c.Alive = owner, store, func(string) bool { return alive.Load() }
+		}, agents...)
+		telling.Go(func() { b.TellStreams(ctx) })
+		return b
+	}
+	return join("one"), join("two")
+}
+
+// streamUntil is an agent that says hello, and more once more is closed.
+func streamUntil(more <-chan struct{}, then http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, helloEvent)
+		_ = http.NewResponseController(w).Flush()
+		<-more
+		then(w, r)
+	}
+}
+
+// TestFollowElsewhere: G22, a duplicate of a stream that another process executes
+// receives the frames so far and then the live ones, and so do those who attach to
+// it; the next one reads the same bytes from memory.
+func TestFollowElsewhere(t *testing.T) {
+	t.Parallel()
+	const rest = loEvent + usageEvent + doneEvent
+	first, last := make(chan struct{}), make(chan struct{})
+	large := strings.Repeat(loEvent, 2000) // several pieces
+	a := newAgent(t, "critic", streamUntil(first, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, large)
+		_ = http.NewResponseController(w).Flush()
+		<-last
+		_, _ = io.WriteString(w, rest)
+	}))
+	one, two := twoBuses(t, new(atomic.Bool), a)
+	streams := []*reading{one.openStream("critic", turn("r", "t")...), two.openStream("critic", turn("r", "t")...), two.openStream("critic", turn("r", "t")...)}
+	for _, s := range streams {
+		s.reads(helloEvent)
+	}
+	close(first)
+	for _, s := range streams {
+		s.reads(large)
+	}
+	close(last)
+	for i, s := range streams {
+		s.reads(rest)
+		s.ends()
+		if got, want := s.header.Get("X-Agentbus-Replay"), []string{"", "attached", "attached"}[i]; got != want {
+			t.Errorf("stream %d, x-agentbus-replay: %q", i, got)
+		}
+	}
+	if got := two.stream("critic", turn("r", "t")...); got.body != helloEvent+large+rest || got.header.Get("X-Agentbus-Replay") != "hit" {
+		t.Errorf("from memory: %v", got)
+	}
+	if r := two.one("r", agentbus.CallSettled); r.Attempts != 1 || r.Replays != 3 || a.executions() != 1 {
+		t.Errorf("%d executions, recorded as %+v", a.executions(), r)
+	}
+}
+
+// TestFollowedFails: G22, G24, a stream that breaks off elsewhere, or whose
+// process dies, breaks off for who follows it; nothing is voided for that, and the
+// turn can be sent again.
+func TestFollowedFails(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(alive *atomic.Bool, more chan struct{}){
+		"the agent breaks off": func(_ *atomic.Bool, more chan struct{}) { close(more) },
+		"the process dies":     func(alive *atomic.Bool, _ chan struct{}) { alive.Store(false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			more, calls := make(chan struct{}), atomic.Int64{}
+			a := newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+				if calls.Add(1) > 1 {
+					streamWith(stream)(w, r)
+					return
+				}
+				streamUntil(more, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })(w, r)
+			})
+			alive := new(atomic.Bool)
+			one, two := twoBuses(t, alive, a)
+			first := one.openStream("critic", turn("r", "t")...)
+			first.reads(helloEvent)
+			second := two.openStream("critic", turn("r", "t")...)
+			second.reads(helloEvent)
+			fail(alive, more)
+			if got, err := io.ReadAll(second.Body); err == nil {
+				t.Errorf("the duplicate looks whole: %q", got)
+			}
+			if got := two.stream("critic", turn("r", "t")...); got.body != stream || got.header.Get("X-Agentbus-Attempts") != "2" {
+				t.Errorf("the retry: %v", got)
+			}
+			if name == "the process dies" {
+				close(more) // so that it ends here
+			}
+			if r := two.one("r", agentbus.CallSettled); r.Attempts != 2 {
+				t.Errorf("recorded as %+v", r)
+			}
+		})
+	}
+}
+
+// TestFollowersStop: G14, G22, who follows a run that is stopped reads so.
+func TestFollowersStop(t *testing.T) {
+	t.Parallel()
+	more := make(chan struct{})
+	defer close(more)
+	a := newAgent(t, "critic", streamUntil(more, func(http.ResponseWriter, *http.Request) {}))
+	one, two := twoBuses(t, new(atomic.Bool), a)
+	first := one.openStream("critic", turn("r", "t")...)
+	first.reads(helloEvent)
+	second := two.openStream("critic", turn("r", "t")...)
+	second.reads(helloEvent)
+	one.Stop("r")
+	two.Stop("r")
+	if _, err := io.ReadAll(second.Body); err == nil {
+		t.Error("the duplicate looks whole")
+	}
+	two.one("r", agentbus.CallVoided)
+}
