@@ -103,7 +103,11 @@ func perform(t *testing.T, s *session, b block, before string) string {
 			return s.run(t, b.text)
 		}
 	case "yaml":
-		checkConfig(t, b)
+		if b.rest == "kagent" {
+			checkKagent(t, b)
+		} else {
+			checkConfig(t, b)
+		}
 	case "go":
 		compile(t, b)
 	case "js", "python", "nginx":
