@@ -22,16 +22,20 @@ func TestToolsAreFilteredBeforeTheAgent(t *testing.T) {
 		{chat, `"tools":[` + allowed + `,` + denied + `], "tool_choice":"auto"`, `"tools":[` + written + `],"tool_choice":"auto"`},
 		{chat, `"tools":[` + denied + `],"tool_choice":"required","parallel_tool_calls":true,"x":1`, `"x":1`},
 		{chat, `"tools":[` + allowed + `],"tool_choice":` + denied, `"tools":[` + written + `]`},
-		{chat, `"tools":[` + allowed + `],"tool_choice":{"type":"function","function":{"name":"search"}}`,
-			`"tools":[` + written + `],"tool_choice":{"type":"function","function":{"name":"search"}}`},
+		{
+			chat, `"tools":[` + allowed + `],"tool_choice":{"type":"function","function":{"name":"search"}}`,
+			`"tools":[` + written + `],"tool_choice":{"type":"function","function":{"name":"search"}}`,
+		},
 		{chat, `"functions":[{"name":"rm"},{"name":"search"}],"function_call":{"name":"rm"}`, `"functions":[{"name":"search"}]`},
 		{chat, `"Tools":[` + denied + `],"tools":[` + denied + `]`, ``},
 		{chat, `"tools":{"0":` + denied + `}`, ``},
 		{chat, `"tools":[{"type":"function","function":{"name":"search","Name":"rm"}},{"type":"function","Function":{"name":"rm"},"name":"search"},{"type":"function","function":{"name":"rm"},"name":"search"}]`, ``},
 		{chat, `"tools":[7,` + allowed + `]`, ``},
 		{chat, `"tools":[{"type":"function","function":{"name":"search"}},{"type":"custom","custom":{"name":"rm"}}]`, `"tools":[{"function":{"name":"search"},"type":"function"}]`},
-		{responses, `"tools":[{"type":"function","name":"rm"},{"type":"web_search"},{"type":"code_interpreter"},{"type":"mcp","server_label":"docs"},{"type":"mcp","server_label":"mail"},{"type":"mcp","name":"search"}]`,
-			`"tools":[{"type":"web_search"},{"server_label":"docs","type":"mcp"}]`},
+		{
+			responses, `"tools":[{"type":"function","name":"rm"},{"type":"web_search"},{"type":"code_interpreter"},{"type":"mcp","server_label":"docs"},{"type":"mcp","server_label":"mail"},{"type":"mcp","name":"search"}]`,
+			`"tools":[{"type":"web_search"},{"server_label":"docs","type":"mcp"}]`,
+		},
 		{chat, `"x": [1, 2]`, `"x": [1, 2]`},
 	} {
 		const head = `{"model":"Writer","messages":[{"role":"user","content":"x"}],"input":"x"`

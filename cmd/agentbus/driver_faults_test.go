@@ -44,10 +44,10 @@ func TestDriverKilledAtEveryPoint(t *testing.T) {
 // The same, where the store is a PostgreSQL, for two of the conversations, killed
 // the first time each point is passed; AGENTBUS_SOAK: all of them, each time.
 func TestDriverKilledAtEveryPointOnPostgres(t *testing.T) { // R14, R15, R19
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("a volume test")
 	}
-	t.Parallel()
 	some, then := map[string]string{"fan-out": drivers["fan-out"], "nested": drivers["nested"]}, func(faults.Point, int) int { return 0 }
 	if os.Getenv("AGENTBUS_SOAK") != "" {
 		some, then = drivers, next

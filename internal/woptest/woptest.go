@@ -94,7 +94,7 @@ func read(dir string) (*jsonschema.Compiler, error) {
 		return nil, errors.Join(fmt.Errorf("no schemas in %s", dir), err)
 	}
 	for _, f := range files {
-		raw, err := os.ReadFile(filepath.Join(dir, f))
+		raw, err := fs.ReadFile(os.DirFS(dir), f)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +112,7 @@ func (s *Schemas) named(name string) *jsonschema.Schema {
 	defer s.mu.Unlock()
 	c, known := s.compiled[name]
 	if !known {
-		c, _ = s.wire.Compile(base + name) //nolint:errcheck // nil then
+		c, _ = s.wire.Compile(base + name) // nil then
 		s.compiled[name] = c
 	}
 	return c
@@ -237,8 +237,10 @@ func readPattern(s string) (jsonschema.Regexp, error) {
 	return p, err
 }
 
+// MatchString is part of jsonschema.Regexp.
 func (p pattern) MatchString(s string) bool {
 	return p.is.MatchString(s) && (p.not == nil || !p.not.MatchString(s))
 }
 
+// String is part of jsonschema.Regexp.
 func (p pattern) String() string { return p.is.String() }

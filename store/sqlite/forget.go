@@ -9,7 +9,7 @@ import (
 
 // forgettable selects the executions behind number ?1 of runs that were over
 // before ?2 and whose events are there, with how many they are.
-const forgettable = `SELECT * FROM (SELECT e.number, (SELECT (b.id & 0xfffffff) + b.n FROM event_batches b
+const forgettable = `SELECT number, events FROM (SELECT e.number, (SELECT (b.id & 0xfffffff) + b.n FROM event_batches b
 			WHERE b.id BETWEEN e.number << 28 AND (e.number << 28) + 0xfffffff ORDER BY b.id DESC LIMIT 1) AS events
 		FROM executions e WHERE e.number > ?1 AND e.state = 'done' AND e.ended < ?2
 			AND NOT EXISTS (SELECT 1 FROM executions r WHERE r.id = e.run AND (r.state <> 'done' OR r.ended >= ?2)))
