@@ -209,7 +209,7 @@ var (
 	redrawn  = regexp.MustCompile("^\x1b\\[(\\d+)A\r\x1b\\[J")
 	tenths   = regexp.MustCompile(`\b\d+\.\d+ ?(µs|ms|s)\b`)
 	secretRE = regexp.MustCompile(`\bab_[\w-]{43}`)
-	handleRE = regexp.MustCompile(`\bab_[\w-]{6}\b`)
+	handleRE = regexp.MustCompile(`\bab_[\w-]{6}`)
 	portRE   = regexp.MustCompile(`127\.0\.0\.1:[3-6]\d{4}\b`)
 
 	idRE    = regexp.MustCompile(`\b(run_[0-9a-f]{8}-[0-9a-f-]{27}|int_[0-9a-f]{32})\b`)
