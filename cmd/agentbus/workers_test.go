@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -249,9 +251,7 @@ func TestSleepingProcessLosesItsRun(t *testing.T) {
 	if want := fmt.Sprintf("run %s is being driven by process %d", run, first.cmd.Process.Pid); code != int(exitFailed) || !strings.Contains(stderr, want) {
 		t.Errorf("beside a driver that lives: exit %d, %s", code, stderr)
 	}
-	if err := first.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	suspend(t, first.cmd.Process, path)
 	s := opened(t, path, nil)
 	second := make(chan *process, 1)
 	eventually(t, "the second driver", func() bool { // refused until the lease is over
@@ -289,6 +289,35 @@ func TestSleepingProcessLosesItsRun(t *testing.T) {
 	}
 	onceEach(t, append(turns[:1:1], turns[2:]...), map[agentbus.Speaker]*agent{"a": a, "b": b})
 	chargedOnce(t, s, run, 6)
+}
+
+// suspend stops a process while it holds no lock on the store: one that it held
+// would keep everybody out.
+func suspend(t *testing.T, p *os.Process, path string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(filepath.Dir(path), "bus.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	db.SetMaxOpenConns(1)
+	eventually(t, "a moment without a write", func() bool {
+		if err := p.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		for stands := false; !stands; { // soon
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid))
+			stands = err != nil || bytes.Contains(stat, []byte(") T "))
+		}
+		if _, err := db.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err == nil {
+			_, err = db.ExecContext(t.Context(), "ROLLBACK")
+			return err == nil
+		}
+		if err := p.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		return false
+	})
 }
 
 // holds reports whether a file of the store holds a text.

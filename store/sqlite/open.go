@@ -96,15 +96,19 @@ func unusable(path string, err error) error {
 	return fmt.Errorf("the store %s cannot be opened: %s: %w", path, advice(err), err)
 }
 
-// patiently runs f until it succeeds or fails for another reason than that
-// another process opens the same file at this moment. Switching to write-ahead
-// logging answers SQLITE_BUSY at once, whatever the busy timeout.
+// openWithin is how long a file that another process writes to is waited for: one
+// that stands still in the middle of a write never lets go.
+const openWithin = 30 * time.Second
+
+// patiently runs f until it succeeds, fails for another reason than that another
+// process opens the same file at this moment, or openWithin is over. Switching to
+// write-ahead logging answers SQLITE_BUSY at once, whatever the busy timeout.
 func patiently(ctx context.Context, f func() error) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for range 1000 {
+	for late := time.Now().Add(openWithin); ; {
 		err := f()
-		if code := sqliteCode(err); code != codes.SQLITE_BUSY && code != codes.SQLITE_LOCKED {
+		if code := sqliteCode(err); code != codes.SQLITE_BUSY && code != codes.SQLITE_LOCKED || time.Now().After(late) {
 			return err
 		}
 		select {
@@ -113,7 +117,6 @@ func patiently(ctx context.Context, f func() error) error {
 			return ctx.Err()
 		}
 	}
-	return f()
 }
 
 // prepare brings the file up to date. It may be repeated.

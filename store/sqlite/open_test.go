@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/require"
@@ -298,4 +300,28 @@ func TestADamagedFileIsNotGuessedAt(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "damaged") && !strings.Contains(err.Error(), "not a SQLite database") {
 		t.Errorf("a damaged file: %v", err)
 	}
+}
+
+// Who opens a store that a process holds in the middle of a write is told so in
+// the end: that process may stand still.
+func TestOpeningIsNotForEver(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	closed(t, opened(t, dir))
+	defer hold(t, dir)()
+	other, err := sql.Open("sqlite", filepath.Join(dir, "bus.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, other)
+	_, busy := other.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if err := sqlite.Patiently(t.Context(), func() error { return busy }); !errors.Is(err, busy) || busy == nil {
+			t.Errorf("%v, want %v", err, busy)
+		}
+		if took := time.Since(began); took < 10*time.Second || took > time.Minute {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
