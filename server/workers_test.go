@@ -264,6 +264,9 @@ func allDone(t *testing.T, s *server.Server, runs int) bool {
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	runs := 200
+	if testing.Short() {
+		runs = 50
+	}
 	if v := os.Getenv("AGENTBUS_SOAK"); v != "" {
 		runs, _ = strconv.Atoi(v)
 	}
