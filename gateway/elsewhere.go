@@ -65,7 +65,7 @@ func (g *Gateway) TellStreams(ctx context.Context) {
 
 // followed returns the flights that somebody elsewhere follows, each once.
 func (g *Gateway) followed(ctx context.Context) (flights []*flight) {
-	if len(g.flights.live()) == 0 {
+	if g.flights.none() {
 		return nil
 	}
 	asked, err := g.cfg.Streams.FollowedStreams(ctx, g.cfg.Owner)

@@ -214,6 +214,13 @@ func (fs *flights) each(use func(*flight)) {
 	}
 }
 
+// none reports whether nothing is being executed here.
+func (fs *flights) none() bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return len(fs.byKey)+len(fs.passed) == 0
+}
+
 // live returns what is being asked of agents, oldest first.
 func (fs *flights) live() []agentbus.CallRecord {
 	var calls []agentbus.CallRecord
