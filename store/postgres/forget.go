@@ -48,7 +48,7 @@ func (s *Store) ForgetEvents(ctx context.Context, before time.Time, limit int) (
 func (s *Store) remembered(ctx context.Context, id agentbus.ExecutionID) error {
 	_, gone, err := only(ctx, s, "look for the events of an execution", (*row).int64, "SELECT forgotten FROM executions WHERE id = $1 AND forgotten > 0", string(id))
 	if err == nil && gone {
-		err = refusal(agentbus.CodeReplyExpired, "the events of this run are gone: they are kept for as long as retention.events says")
+		err = refusal(agentbus.CodeReplyExpired, "the events of this run are gone: they are kept for as long as retention.events says; its turns and calls are there, see agentbus trace")
 	}
 	return err
 }
