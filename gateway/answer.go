@@ -433,7 +433,7 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	faults.At(faults.SettleBefore)
 	err := a.gateway.cfg.Ledger.Settle(context.WithoutCancel(a.r.Context()), agentbus.Settlement{
 		ID: x.record.ID, Attempt: x.attempt, Reply: reply, Appended: a.appended, Drop: drop,
-		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed, Ended: time.Now(),
+		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed, Sent: x.recorder.wasSent(), Ended: time.Now(),
 	})
 	faults.At(faults.SettleAfter)
 	if len(a.claimed) > 0 && agentbus.CodeOf(err) == agentbus.CodeRunNotFound {

@@ -158,6 +158,8 @@ type Config struct {
 	A2A  A2AConfig
 	Face http.Handler // serves A2A for agents of other dialects, with an a2a.Request in its context; nil: nobody does (A3)
 
+	Recording Recording // of requests, for people; zero: they are not kept
+
 	Observers []Observer // told of each request at its end (G33); none costs nothing
 	Tracer    Tracer     // nil: the traces of callers are continued, and none is begun (G34)
 }
@@ -267,6 +269,9 @@ func (c *Config) check() error {
 	case "", CyclesDigest, CyclesRefuse, CyclesWarn, CyclesOff:
 	default:
 		faults = append(faults, fmt.Errorf("gateway: Cycles is %q", c.Cycles))
+	}
+	if c.Recording.MaxBody > 0 && c.Recording.Redactor == nil {
+		faults = append(faults, errors.New("gateway: Recording.MaxBody needs a Redactor"))
 	}
 	for i := range c.Budgets {
 		faults = append(faults, c.Budgets[i].check())
