@@ -191,6 +191,7 @@ type Gateway struct {
 // calls and not about how they are treated. It is shared by a Gateway and those
 // that come after it.
 type live struct {
+	began    time.Time // when the first Gateway was made
 	flights  flights
 	funds    *funds        // of calls that wait for a budget
 	spent    spent         // of accounts
@@ -220,7 +221,7 @@ func build(c Config, calls *live) (*Gateway, error) {
 	}
 	c.setDefaults()
 	if calls == nil {
-		calls = &live{flights: newFlights(), tasks: newTasks(), funds: newFunds(), spent: spent{byAccount: map[string]agentbus.Micros{}}, slots: make(chan struct{}, max(c.DetachMax, 0))}
+		calls = &live{began: time.Now(), flights: newFlights(), tasks: newTasks(), funds: newFunds(), spent: spent{byAccount: map[string]agentbus.Micros{}}, slots: make(chan struct{}, max(c.DetachMax, 0))}
 	}
 	g := &Gateway{live: calls, cfg: c, mux: http.NewServeMux(), log: c.Logger}
 	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)
