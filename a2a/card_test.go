@@ -176,6 +176,7 @@ func TestReadFrame(t *testing.T) {
 		`{"id":1,"result":{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}}`:                    {"t/c ", false},
 		`{"id":1,"result":{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_COMPLETED"}}}}`:                  {"t/c ", true},
 		`{"id":1,"result":{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_INPUT_REQUIRED"}}}}`: {"t/c ", true},
+		`{"id":1,"result":{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_CANCELLED"}}}}`:      {"t/c ", true},
 		`{"id":1,"result":{"artifactUpdate":{"taskId":"t","contextId":"c","artifact":{}}}}`:                                {"t/c ", false},
 		`{"id":1,"result":{"message":{"messageId":"m"}}}`:                                                                  {"", true},
 		`{"id":1,"result":{"id":"t","contextId":"c","status":{"state":"working"},"kind":"task"}}`:                          {"t/c ", false},
