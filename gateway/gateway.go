@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -353,8 +354,8 @@ func (g *Gateway) routes() {
 	g.a2a = g.through("depth", http.HandlerFunc(g.serveA2A))
 	g.mux.Handle("POST /v1/chat/completions", g.call)
 	g.mux.Handle("POST /v1/responses", g.call)
-	for path, document := range g.cfg.WellKnown {
-		g.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+	for at, document := range g.cfg.WellKnown {
+		g.mux.HandleFunc("GET "+at, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Cache-Control", "public, max-age=300")
 			_, _ = w.Write(document) // a caller that left is its own loss
@@ -387,7 +388,8 @@ func nothingHere(w http.ResponseWriter, r *http.Request) {
 
 // ServeHTTP serves the public surface. A path below /agents is the agent's to
 // understand: a ServeMux would redirect one that looks untidy to it, such as
-// a//b. What nearly every call comes by needs no search.
+// a//b. Elsewhere there is nothing at such a path. What nearly every call comes
+// by needs no search.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost && r.URL.Path == chatPath && r.URL.RawPath == "": // as it is written, that is
@@ -401,9 +403,17 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		g.a2a.ServeHTTP(w, r)
+	case untidy(r.URL.Path):
+		nothingHere(w, r)
 	default:
 		g.mux.ServeHTTP(w, r)
 	}
+}
+
+// untidy reports whether a ServeMux would answer p with a redirect, which clients
+// follow without what they had to say, or not at all.
+func untidy(p string) bool {
+	return !strings.HasPrefix(p, "/") || p != "/" && path.Clean(p) != strings.TrimSuffix(p, "/")
 }
 
 const chatPath = "/v1/chat/completions"
