@@ -176,6 +176,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 	if x.envelope != nil {
 		x.speak(h)
 	}
+	h["Accept-Encoding"] = []string{"identity"} // to say nothing would allow any (G11)
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // the transport would add its own
 	}

@@ -78,7 +78,8 @@ type Mark struct {
 // A Timeline shows who was called when, a lane an agent, and what it came to.
 type Timeline struct {
 	Lanes  []Lane
-	More   int // agents without a lane
+	More   int    // agents without a lane
+	Kinds  []Kind // that spans have beside done
 	Took   time.Duration
 	Spent  string // points of a line, in a box of 1000 by 40
 	Cap    bool   // the line burns down from a cap; else it rises from nothing
