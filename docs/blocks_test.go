@@ -119,8 +119,7 @@ func TestBlocks(t *testing.T) {
 			}
 		}
 	}
-	if left > 8 { // two of them are run in deploy/release
-
+	if left > 4 { // the one of the README is run by .ci/run, two by deploy/release; one needs a cluster
 		t.Errorf("%d blocks are not run", left)
 	}
 	for _, lang := range []string{"sh", "yaml", "go", "js", "python", "json", "usage"} {

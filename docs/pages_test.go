@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -56,6 +57,9 @@ func begin(t *testing.T, page string) *session {
 	}
 	for _, name := range scripts {
 		if script, err := os.ReadFile(filepath.Join("testdata", name)); err == nil {
+			if bytes.HasPrefix(script, []byte("openssl ")) {
+				require.Tool(t, "openssl")
+			}
 			s.run(t, string(script))
 		}
 	}
