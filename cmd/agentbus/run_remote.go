@@ -285,9 +285,14 @@ func (w *wire) send(ctx context.Context, method, path string, in, out any) error
 	if json.Unmarshal(answer, &refused) != nil || refused.Error == "" {
 		return &failure{exit: exitFailed, what: fmt.Sprintf("%s answered %d", w.url, resp.StatusCode), next: "is this the public listener of a bus?"}
 	}
-	exit := exitFailed
-	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+	exit, next := exitFailed, "see GET /v1/openapi.json there"
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized:
+		exit, next = exitRefused, "set AGENTBUS_TOKEN to a key of that bus; agentbus keys create NAME makes one"
+	case resp.StatusCode == http.StatusForbidden:
 		exit = exitRefused
+	case refused.Error == "workflow_not_found":
+		exit, next = exitUsage, "name one of the conversations of that bus; the configuration here does not count"
 	}
-	return &failure{exit: exit, passing: resp.StatusCode == http.StatusServiceUnavailable, what: harmless(refused.Message), why: harmless(refused.Error), next: "see GET /v1/openapi.json there"}
+	return &failure{exit: exit, passing: resp.StatusCode == http.StatusServiceUnavailable, what: harmless(refused.Message), why: harmless(refused.Error), next: next}
 }

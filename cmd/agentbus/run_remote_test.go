@@ -55,7 +55,7 @@ conversations:
 	if err != nil || len(waiting) != 1 {
 		t.Fatal(waiting, err)
 	}
-	if code, out, errs = at("run", "none", "x"); code != int(exitFailed) || !strings.Contains(errs, "workflow_not_found") {
+	if code, out, errs = at("run", "none", "x"); code != int(exitUsage) || !strings.Contains(errs, "workflow_not_found") || !strings.Contains(errs, "conversations of that bus") {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
 	if code, _, errs = at("run", "talk", "x", "--max-turns", "3"); code != int(exitUsage) {
