@@ -111,6 +111,9 @@ type Inspector struct {
 	Said        string
 	SaidMore    int // bytes of it that are left out
 	Seed        string
+	Recorded    *Recording // nil: nothing is, and Headers are made of Call
+	Asked       string
+	AskedMore   int // bytes of it that are left out
 	Headers     []Header
 	Credential  string
 	Hops        string
@@ -120,14 +123,6 @@ type Inspector struct {
 	Raw         string
 	Commands    []Command
 	Fork        *Ask // nil: it cannot be forked here
-}
-
-// A Header is a protocol header of a call as it came, and as it went on to the
-// agent.
-type Header struct {
-	Name    string
-	In, Out string
-	Changed bool
 }
 
 // A Replay is what came of making a run again from its record.
