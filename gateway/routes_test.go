@@ -241,7 +241,6 @@ func TestRefusalsRecorded(t *testing.T) {
 		"no scheme":             {"Authorization: " + aliceKey},
 		"another scheme":        {"Authorization: Basic " + aliceKey},
 		"unknown key":           {asAlice + "x"},
-		"two keys":              {asAlice + ", Bearer " + bobKey},
 		"forwarded credential":  {forAlice},
 		"bad forwarded":         {asRelay, forAlice + "x"},
 		"forwarded as no token": {asRelay, "x-tangle-forwarded-authorization: " + aliceKey},
