@@ -253,7 +253,7 @@ func (s *events) settle() error {
 	}
 	if why := laterFault(x.envelope.told.Err); why != nil {
 		g.void(s.r.Context(), x, why, u, x.target.cost(u))
-	} else if err := s.answer.settle(agentbus.StoredReply{Status: http.StatusOK, Header: s.kept, Body: append(s.pending, s.held...)}, u, s.total > g.cfg.MaxReply); err != nil {
+	} else if err := s.answer.settle(agentbus.StoredReply{Status: http.StatusOK, Header: s.kept, Body: append(s.pending(), s.held...)}, u, s.total > g.cfg.MaxReply); err != nil {
 		return err
 	}
 	s.settled = true

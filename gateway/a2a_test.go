@@ -204,6 +204,7 @@ func TestA2ARefusals(t *testing.T) {
 		{"two versions", "400 -32602 DUPLICATE_HEADER", "r1", post("/a2a/critic?A2A-Version=0.3", sendHi, asAlice, "A2A-Version: 1.0")},                                                                               // A8
 		{"webhook", "200 -32003 PUSH_NOTIFICATION_NOT_SUPPORTED", "r1", post("/a2a/critic", rpc("r1", "SendMessage", `{"message":{},"configuration":{"taskPushNotificationConfig":{"url":"https://h/"}}}`), asAlice)}, // A17, X36
 		{"old webhook", "200 -32003 PUSH_NOTIFICATION_NOT_SUPPORTED", "r1", post("/a2a/critic", rpc("r1", "message/stream", `{"message":{},"configuration":{"pushNotificationConfig":{"url":"https://h/"}}}`), asAlice)},
+		{"REST webhook of 0.3", "400 400 PUSH_NOTIFICATION_NOT_SUPPORTED", "", post("/a2a/critic/rest/v1/message:send", `{"message":{},"configuration":{"pushNotification":{"url":"https://h/"}}}`, asAlice)},
 		{"webhooks", "200 -32003 PUSH_NOTIFICATION_NOT_SUPPORTED", "r1", post("/a2a/critic", rpc("r1", "CreateTaskPushNotificationConfig", `{"taskId":"t","url":"https://h/"}`), asAlice)},
 		{"REST webhooks", "400 400 PUSH_NOTIFICATION_NOT_SUPPORTED", "", post("/a2a/critic/rest/tasks/t/pushNotificationConfigs", `{"url":"https://h/"}`, asAlice)},
 	} {

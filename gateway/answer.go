@@ -38,12 +38,11 @@ type answer struct {
 	claimed  []agentbus.RemoteTask // those that are remembered as the call is settled
 
 	// Of a stream that is a call:
-	total     int64     // bytes passed on
-	pending   []byte    // those of them that are not stored yet
-	heldSince time.Time // when the first of these came
-	storing   []byte    // those that are being stored; room for the next ones when stores is nil
-	stores    chan error
-	appended  bool // some are stored, or being stored
+	total    int64      // bytes passed on
+	batched  int        // how many of them are stored, or being stored
+	since    time.Time  // when the first of the others came
+	stores   chan error // tells when those that are being stored are; nil: none are
+	appended bool       // some are stored, or being stored
 }
 
 // buffers are for what has come. A stream that waits for its agent, as most do
@@ -447,7 +446,7 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	faults.At(faults.SettleBefore)
 	err := a.gateway.cfg.Ledger.Settle(context.WithoutCancel(a.r.Context()), agentbus.Settlement{
 		ID: x.record.ID, Attempt: x.attempt, Reply: reply, Appended: a.appended, Drop: drop,
-		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed, Ended: time.Now(),
+		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed, Sent: x.recorder.wasSent(), Ended: time.Now(),
 	})
 	faults.At(faults.SettleAfter)
 	if len(a.claimed) > 0 && agentbus.CodeOf(err) == agentbus.CodeRunNotFound {

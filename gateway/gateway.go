@@ -158,6 +158,8 @@ type Config struct {
 	A2A  A2AConfig
 	Face http.Handler // serves A2A for agents of other dialects, with an a2a.Request in its context; nil: nobody does (A3)
 
+	Recording Recording // of requests, for people; zero: they are not kept
+
 	Observers []Observer // told of each request at its end (G33); none costs nothing
 	Tracer    Tracer     // nil: the traces of callers are continued, and none is begun (G34)
 }
@@ -189,6 +191,7 @@ type Gateway struct {
 // calls and not about how they are treated. It is shared by a Gateway and those
 // that come after it.
 type live struct {
+	began    time.Time // when the first Gateway was made
 	flights  flights
 	funds    *funds        // of calls that wait for a budget
 	spent    spent         // of accounts
@@ -218,7 +221,7 @@ func build(c Config, calls *live) (*Gateway, error) {
 	}
 	c.setDefaults()
 	if calls == nil {
-		calls = &live{flights: newFlights(), tasks: newTasks(), funds: newFunds(), spent: spent{byAccount: map[string]agentbus.Micros{}}, slots: make(chan struct{}, max(c.DetachMax, 0))}
+		calls = &live{began: time.Now(), flights: newFlights(), tasks: newTasks(), funds: newFunds(), spent: spent{byAccount: map[string]agentbus.Micros{}}, slots: make(chan struct{}, max(c.DetachMax, 0))}
 	}
 	g := &Gateway{live: calls, cfg: c, mux: http.NewServeMux(), log: c.Logger}
 	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)
@@ -267,6 +270,9 @@ func (c *Config) check() error {
 	case "", CyclesDigest, CyclesRefuse, CyclesWarn, CyclesOff:
 	default:
 		faults = append(faults, fmt.Errorf("gateway: Cycles is %q", c.Cycles))
+	}
+	if c.Recording.MaxBody > 0 && c.Recording.Redactor == nil {
+		faults = append(faults, errors.New("gateway: Recording.MaxBody needs a Redactor"))
 	}
 	for i := range c.Budgets {
 		faults = append(faults, c.Budgets[i].check())

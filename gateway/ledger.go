@@ -97,7 +97,9 @@ func (g *Gateway) reserve(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		x.want.recording = g.recording(x, r)
 		got, err := g.afford(r.Context(), x)
+		x.want.recording = nil // a stream may go on for long
 		if err != nil {
 			x.refuse(w, err)
 			return
@@ -173,7 +175,7 @@ var (
 // call, and it goes on for the retry (G14).
 func (g *Gateway) ask(ctx context.Context, x *exchange) (agentbus.Reserved, error) {
 	x.fill()
-	want := agentbus.Reservation{Call: x.record, Key: x.want.key, MintTurn: x.want.mint, Hold: x.want.hold}
+	want := agentbus.Reservation{Call: x.record, Key: x.want.key, MintTurn: x.want.mint, Hold: x.want.hold, Recording: x.want.recording}
 	want.Call.Owner, want.Call.State = g.cfg.Owner, ""
 	if want.MintTurn != "" {
 		want.Call.TurnKey.ID = ""
