@@ -202,8 +202,16 @@ type RunFilter struct {
 }
 
 // Figures reports whether f asks for what stores have to add up first: how runs
-// stand, or their figures.
-func (f *RunFilter) Figures() bool { return f.Standing != "" || len(f.Least) > 0 || f.By != "" }
+// stand, their figures, or who took part.
+func (f *RunFilter) Figures() bool {
+	return f.Standing != "" || len(f.Least) > 0 || f.By != "" || f.Payer != "" || f.Agent != "" || f.Speaker != "" || f.Conversation != ""
+}
+
+// Names returns who must have taken part: payer, agent, speaker and
+// conversation, each "" when it is not asked for.
+func (f *RunFilter) Names() map[string]string {
+	return map[string]string{"payer": string(f.Payer), "agent": f.Agent, "speaker": string(f.Speaker), "conversation": f.Conversation}
+}
 
 // A RunRecord is all that a store holds of a run but what was said in it, as of
 // one moment.

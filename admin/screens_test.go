@@ -68,7 +68,7 @@ func TestScreensOfAnEmptyBus(t *testing.T) {
 		"/console/agents": {"agentbus init"}, "/console/inbox": {"Nothing waits"},
 	} {
 		a := b.request(http.MethodGet, path, adminKey, "")
-		a.shows(t, path, append(texts, "commit <b>0.5 ms / 2.0 ms</b>", "live calls <b>0</b>", "version <b>1.2.3</b>", "line 12, agents.critic.url: is no URL", "replicas <b>1</b>", "not", "style=")...)
+		a.shows(t, path, append(texts, "commit <b>0.5 ms, p99 2.0 ms</b>", "live calls <b>0</b>", "version <b>1.2.3</b>", "line 12, agents.critic.url: is no URL", "replicas <b>1</b>", "not", "style=")...)
 	}
 	for _, path := range []string{"/console/payers/none", "/console/agents/none"} {
 		if a := b.request(http.MethodGet, path, adminKey, ""); a.status != http.StatusNotFound {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import http from "node:http";
 import { once } from "node:events";
 import test from "node:test";
-import { agentbus, ask, bus, demo, shoot, visit } from "./harness.mjs";
+import { agentbus, ask, atEnd, bus, demo, shoot, visit } from "./harness.mjs";
 
 const text = (page, selector) => page.locator(selector).allInnerTexts();
 const flat = (s) => s.replace(/\s+/g, " ").trim();
@@ -74,7 +74,7 @@ async function agent(t, say) {
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
-  t.after(() => { a.release(); server.closeAllConnections(); server.close(); });
+  atEnd(t, () => { a.release(); server.closeAllConnections(); server.close(); });
   a.config = { kind: "openai", url: `http://127.0.0.1:${server.address().port}/v1`, price: { input: 1, output: 2, call: 0.001 } };
   return a;
 }

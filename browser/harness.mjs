@@ -28,13 +28,29 @@ export const adminKey = "key-of-the-operator";
 export const userKey = "key-of-the-user";
 const env = { PATH: process.env.PATH, HOME: folder, ADMIN_KEY: adminKey, USER_KEY: userKey };
 
+const ends = new WeakMap();
+
+// atEnd does something when the test is over, the last that was asked for first:
+// node's own hooks go the other way, and would stop a bus that a page still asks.
+export function atEnd(t, end) {
+  if (!ends.has(t)) {
+    ends.set(t, []);
+    t.after(async () => {
+      const failures = [];
+      for (const end of ends.get(t).reverse()) await Promise.resolve().then(end).catch((err) => failures.push(err));
+      if (failures.length > 0) throw failures[0];
+    });
+  }
+  ends.get(t).push(end);
+}
+
 // started runs the program until the test ends; out is what it has printed.
 function started(t, args, dir) {
   const child = spawn(program, args, { cwd: dir, env, stdio: ["ignore", "pipe", "pipe"] });
   const p = { out: "", complaint: "", exited: once(child, "exit") };
   child.stdout.on("data", (b) => (p.out += b));
   child.stderr.on("data", (b) => (p.complaint += b));
-  t.after(async () => {
+  atEnd(t, async () => {
     child.kill("SIGTERM"); // this process and no other
     await p.exited;
   });
@@ -115,7 +131,7 @@ export async function visit(t, bus, options = {}) {
   page.on("console", (m) => m.type() === "error" && errors.push(m.text()));
   page.on("pageerror", (e) => errors.push(String(e)));
   context.on("request", (r) => new URL(r.url()).host !== new URL(bus.console).host && elsewhere.push(r.url()));
-  t.after(async () => {
+  atEnd(t, async () => {
     await context.close();
     assert.deepEqual(errors, [], "errors in the browser's console");
     assert.deepEqual(elsewhere, [], "requests to others");

@@ -107,6 +107,9 @@ func envelopeOf(r *http.Request) *envelope {
 	case below == restMount || strings.HasPrefix(below, restMount+"/"):
 		e.binding, e.below = a2a.REST, strings.TrimPrefix(below, restMount)
 		e.call.Method, e.call.TaskID = a2a.MethodAt(r.Method, e.below)
+		if e.call.Operation == a2a.OpList && r.URL.RawQuery != "" {
+			e.call.ContextID = r.URL.Query().Get("contextId")
+		}
 	default:
 		e.fault = &agentbus.Error{
 			Code: agentbus.CodeAgentNotFound, Message: "an A2A agent has nothing at this path",
@@ -125,10 +128,13 @@ func (e *envelope) peek(body []byte) {
 	if e.card || e.fault != nil {
 		return
 	}
-	task := e.call.TaskID // that the path names
-	call, err := a2a.Peek(e.binding, e.call.Method, body)
-	if e.call, e.fault = call, err; task != "" {
-		e.call.TaskID = task
+	asked := e.call // by the path and the query
+	e.call, e.fault = a2a.Peek(e.binding, asked.Method, body)
+	if asked.TaskID != "" {
+		e.call.TaskID = asked.TaskID
+	}
+	if asked.ContextID != "" {
+		e.call.ContextID = asked.ContextID
 	}
 }
 

@@ -253,7 +253,7 @@ func (s *events) settle() error {
 	}
 	if why := laterFault(x.envelope.told.Err); why != nil {
 		g.void(s.r.Context(), x, why, u, x.target.cost(u))
-	} else if err := s.answer.settle(agentbus.StoredReply{Status: http.StatusOK, Header: s.kept, Body: append(s.pending, s.held...)}, u, s.total > g.cfg.MaxReply); err != nil {
+	} else if err := s.answer.settle(agentbus.StoredReply{Status: http.StatusOK, Header: s.kept, Body: append(s.pending(), s.held...)}, u, s.total > g.cfg.MaxReply); err != nil {
 		return err
 	}
 	s.settled = true
@@ -287,7 +287,7 @@ func (s *events) finish(err error) {
 		x.failed = err
 		s.gateway.void(s.r.Context(), x, err, s.usage, x.target.cost(s.usage))
 	}
-	_ = s.write(append([]byte("\n\n"), a2a.ErrorOf(err).Event(s.tap.binding, x.envelope.id(x.body))...)) // the blank line ends whatever the agent left open
+	_ = s.write(x.errorEvent(err))
 	x.cut(err)
 }
 

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -158,6 +159,8 @@ type Config struct {
 	A2A  A2AConfig
 	Face http.Handler // serves A2A for agents of other dialects, with an a2a.Request in its context; nil: nobody does (A3)
 
+	Recording Recording // of requests, for people; zero: they are not kept
+
 	Observers []Observer // told of each request at its end (G33); none costs nothing
 	Tracer    Tracer     // nil: the traces of callers are continued, and none is begun (G34)
 }
@@ -189,6 +192,7 @@ type Gateway struct {
 // calls and not about how they are treated. It is shared by a Gateway and those
 // that come after it.
 type live struct {
+	began    time.Time // when the first Gateway was made
 	flights  flights
 	funds    *funds        // of calls that wait for a budget
 	spent    spent         // of accounts
@@ -218,7 +222,7 @@ func build(c Config, calls *live) (*Gateway, error) {
 	}
 	c.setDefaults()
 	if calls == nil {
-		calls = &live{flights: newFlights(), tasks: newTasks(), funds: newFunds(), spent: spent{byAccount: map[string]agentbus.Micros{}}, slots: make(chan struct{}, max(c.DetachMax, 0))}
+		calls = &live{began: time.Now(), flights: newFlights(), tasks: newTasks(), funds: newFunds(), spent: spent{byAccount: map[string]agentbus.Micros{}}, slots: make(chan struct{}, max(c.DetachMax, 0))}
 	}
 	g := &Gateway{live: calls, cfg: c, mux: http.NewServeMux(), log: c.Logger}
 	g.stages = []Stage{ // the gateway's whole policy, in the order a request meets it (G2)
@@ -267,6 +271,9 @@ func (c *Config) check() error {
 	case "", CyclesDigest, CyclesRefuse, CyclesWarn, CyclesOff:
 	default:
 		faults = append(faults, fmt.Errorf("gateway: Cycles is %q", c.Cycles))
+	}
+	if c.Recording.MaxBody > 0 && c.Recording.Redactor == nil {
+		faults = append(faults, errors.New("gateway: Recording.MaxBody needs a Redactor"))
 	}
 	for i := range c.Budgets {
 		faults = append(faults, c.Budgets[i].check())
@@ -347,8 +354,8 @@ func (g *Gateway) routes() {
 	g.a2a = g.through("depth", http.HandlerFunc(g.serveA2A))
 	g.mux.Handle("POST /v1/chat/completions", g.call)
 	g.mux.Handle("POST /v1/responses", g.call)
-	for path, document := range g.cfg.WellKnown {
-		g.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+	for at, document := range g.cfg.WellKnown {
+		g.mux.HandleFunc("GET "+at, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Cache-Control", "public, max-age=300")
 			_, _ = w.Write(document) // a caller that left is its own loss
@@ -381,7 +388,8 @@ func nothingHere(w http.ResponseWriter, r *http.Request) {
 
 // ServeHTTP serves the public surface. A path below /agents is the agent's to
 // understand: a ServeMux would redirect one that looks untidy to it, such as
-// a//b. What nearly every call comes by needs no search.
+// a//b. Elsewhere there is nothing at such a path. What nearly every call comes
+// by needs no search.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost && r.URL.Path == chatPath && r.URL.RawPath == "": // as it is written, that is
@@ -395,9 +403,17 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		g.a2a.ServeHTTP(w, r)
+	case untidy(r.URL.Path):
+		nothingHere(w, r)
 	default:
 		g.mux.ServeHTTP(w, r)
 	}
+}
+
+// untidy reports whether a ServeMux would answer p with a redirect, which clients
+// follow without what they had to say, or not at all.
+func untidy(p string) bool {
+	return !strings.HasPrefix(p, "/") || p != "/" && path.Clean(p) != strings.TrimSuffix(p, "/")
 }
 
 const chatPath = "/v1/chat/completions"

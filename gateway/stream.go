@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +46,7 @@ func (a *answer) passStream() {
 	}
 	if err == nil {
 		a.total += int64(len(held))
-		reply := agentbus.StoredReply{Status: http.StatusOK, Header: kept, Body: append(a.pending, held...)}
+		reply := agentbus.StoredReply{Status: http.StatusOK, Header: kept, Body: append(a.pending(), held...)}
 		err = a.settle(reply, t.usageOr(x), a.total > g.cfg.MaxReply)
 	}
 	if err != nil {
@@ -65,7 +66,8 @@ func (a *answer) passStream() {
 // section 6.5.1), or it negotiates codings, as whole HTTP libraries do. A small
 // client that does neither may take a trailer for the next answer.
 func takesTrailers(h http.Header) bool {
-	return len(h["Accept-Encoding"]) > 0 || strings.Contains(strings.ToLower(strings.Join(h["Te"], ",")), "trailers")
+	negotiates := slices.ContainsFunc(h["Accept-Encoding"], func(codings string) bool { return codings != "identity" })
+	return negotiates || strings.Contains(strings.ToLower(strings.Join(h["Te"], ",")), "trailers")
 }
 
 // errEnded stops reading a stream that has told its end.
@@ -101,21 +103,31 @@ func (a *answer) readStream(t *tap) (held []byte, err error) {
 func (a *answer) take(b []byte) error {
 	if len(b) > 0 {
 		_ = a.write(b) // never fails for a call
+		if len(a.pending()) == 0 {
+			a.since = time.Now()
+		}
 		a.exchange.flight.publish(b, a.gateway.cfg.MaxReply)
-		if a.total += int64(len(b)); a.total > a.gateway.cfg.MaxReply {
-			a.pending = nil // nothing of it is kept
-			return nil
-		}
-		if len(a.pending) == 0 {
-			a.heldSince = time.Now()
-		}
-		a.pending = append(a.pending, b...)
+		a.total += int64(len(b))
 	}
-	if len(a.pending) == 0 || len(a.pending) < batchBytes && time.Since(a.heldSince) < batchTime {
+	if n := len(a.pending()); n == 0 || n < batchBytes && a.gateway.beat(a.since) == a.gateway.beat(time.Now()) {
 		return nil
 	}
 	return a.store()
 }
+
+// pending are the bytes passed on that are not stored, nor being stored. They are
+// what duplicates read, and do not change; of an answer that is not kept there
+// are none.
+func (a *answer) pending() []byte {
+	if a.total > a.gateway.cfg.MaxReply {
+		return nil
+	}
+	return slices.Clip(a.exchange.flight.body[a.batched:]) // this goroutine alone adds to it
+}
+
+// beat counts the times at which streams store what they hold. It is the same for
+// all of them, so that their batches share commits.
+func (l *live) beat(at time.Time) int64 { return int64(at.Sub(l.began) / batchTime) }
 
 // store stores the pending bytes beside the stream, which goes on meanwhile. It
 // waits for those before and fails when they could not be stored.
@@ -123,8 +135,8 @@ func (a *answer) store() error {
 	if err := a.stored(); err != nil {
 		return err
 	}
-	x, batch, done := a.exchange, a.pending, make(chan error, 1)
-	a.pending, a.storing, a.stores, a.appended = a.storing[:0], batch, done, true
+	x, batch, done := a.exchange, a.pending(), make(chan error, 1)
+	a.batched, a.stores, a.appended = a.batched+len(batch), done, true
 	go func() { // stored waits for it
 		faults.At(faults.AppendBefore)
 		err := a.gateway.cfg.Ledger.Append(context.WithoutCancel(a.r.Context()), x.record.ID, x.attempt, batch)
@@ -151,7 +163,7 @@ func (a *answer) cutStream(err error, t *tap) {
 	x.failed = err
 	u := t.usageOr(x)
 	a.gateway.void(a.r.Context(), x, err, u, x.target.cost(u))
-	_ = a.write(errorEvent(x.lineage, err)) // the cut says it too
+	_ = a.write(x.errorEvent(err)) // the cut says it too
 	x.cut(err)
 }
 

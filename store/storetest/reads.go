@@ -254,6 +254,17 @@ func runsAreFilteredByWhoTookPart(p *place) { // U10
 		}
 		same(t, "runs", runs, want.runs)
 	}
+	late := reservation("run_a", 2)
+	late.Call.Agent, late.Call.Speaker = "late", "late"
+	late.Key = late.Call.Hash()
+	reserve(t, p, late)
+	for _, f := range []agentbus.RunFilter{
+		{Agent: "late"}, {Speaker: "late", By: agentbus.FigureCost}, {Agent: "late", Payer: late.Call.Payer, Standing: agentbus.StandingRunning},
+	} {
+		if runs := listed(p, f); len(runs) != 1 || runs[0].Run != "run_a" {
+			t.Errorf("who came to a run later, by %+v: %+v", f, runs)
+		}
+	}
 }
 
 // runsOfEveryStanding makes a run for each way to stand, of which no two have the
