@@ -77,7 +77,7 @@ help: ## list these
 
 %/.venv/ready: %/requirements.txt $(UV)
 	$(UV) venv --quiet --no-python-downloads --python python3 --clear $(@D)
-	$(UV) pip sync --quiet --no-build --link-mode copy --python $(@D) $<
+	$(UV) pip sync --quiet --system-certs --no-build --link-mode copy --python $(@D) $<
 	touch $@
 
 # npm writes this file when all the others are there.
