@@ -120,16 +120,16 @@ func TestFollowerLeaves(t *testing.T) {
 	two.await("r", func([]agentbus.CallRecord) bool { return two.InFlight() == 0 })
 }
 
-// forgetful shows only once that a stream is told: it ended, and what was told was
+// toldOnce shows only once that a stream is told: it ended, and what was told was
 // removed, before it could be read.
-type forgetful struct {
+type toldOnce struct {
 	gateway.Streams
 
 	once  sync.Once
 	shown chan struct{} // closed then
 }
 
-func (f *forgetful) ToldStream(ctx context.Context, call int64, attempt, from int) (told []agentbus.StreamPiece, err error) {
+func (f *toldOnce) ToldStream(ctx context.Context, call int64, attempt, from int) (told []agentbus.StreamPiece, err error) {
 	pieces, err := f.Streams.ToldStream(ctx, call, attempt, from)
 	if len(pieces) > 0 {
 		f.once.Do(func() { told = pieces; close(f.shown) })
@@ -141,7 +141,7 @@ func (f *forgetful) ToldStream(ctx context.Context, call int64, attempt, from in
 // more reads the whole answer, with its head, from the ledger.
 func TestFollowTooLate(t *testing.T) {
 	t.Parallel()
-	more, streams := make(chan struct{}), &forgetful{shown: make(chan struct{})}
+	more, streams := make(chan struct{}), &toldOnce{shown: make(chan struct{})}
 	a := newAgent(t, "critic", streamUntil(more, streamRest(loEvent+usageEvent+doneEvent)))
 	one, two := twoBusesOver(t, new(atomic.Bool), func(s gateway.Streams) gateway.Streams { streams.Streams = s; return streams }, a)
 	first := one.openStream("critic", turn("r", "t")...)
