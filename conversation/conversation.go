@@ -203,22 +203,20 @@ func (c *Conversation) participantFaults(i int) (faults []error) {
 	fault := func(field, format string, args ...any) {
 		faults = append(faults, fmt.Errorf("participants[%d].%s: "+format, append([]any{i, field}, args...)...))
 	}
-	blank := strings.TrimSpace(string(p.Name)) == ""
-	if blank {
+	before := c.Participants[:i]
+	if strings.TrimSpace(string(p.Name)) == "" {
 		fault("name", "must not be blank")
+		before = nil // there is no name that could be theirs too
 	}
 	if p.Slug != "" && agentbus.Speaker(p.Slug).Slug() != p.Slug {
 		fault("slug", "%q is not a slug, but %q would be", p.Slug, agentbus.Speaker(p.Slug).Slug())
 	}
-	for j := range i {
-		if blank {
-			break
-		}
-		if q := &c.Participants[j]; q.slug() == p.slug() && strings.TrimSpace(string(q.Name)) != "" {
+	for j := range before {
+		if q := &before[j]; q.slug() == p.slug() && strings.TrimSpace(string(q.Name)) != "" {
 			fault("name", "%q and %q are both %q in turn ids; give one of them a slug: of its own", q.Name, p.Name, p.slug())
 			break
 		}
-		if q := &c.Participants[j]; q.Name == p.Name {
+		if q := &before[j]; q.Name == p.Name {
 			fault("name", "%q takes part twice, and plans go by names; give one of them another name, with the same agent", p.Name)
 			break
 		}
