@@ -191,6 +191,7 @@ type RunSummary struct {
 // A RunFilter says which runs are listed; its zero value is all of them. What is
 // not "" must match.
 type RunFilter struct {
+	Run          string  // its id, or the end of it, as the console shows it
 	Payer        Payer   // of one of its calls, or of a driver of it
 	Agent        string  // of one of its calls
 	Speaker      Speaker // of one of its calls
@@ -201,10 +202,10 @@ type RunFilter struct {
 	By       RunFigure           // the order: the most first, and of equal ones the newest; "": the newest first
 }
 
-// Figures reports whether f asks for what stores have to add up first: how runs
-// stand, their figures, or who took part.
+// Figures reports whether f asks for what stores have to add up first: for some
+// runs, or another order than the newest first.
 func (f *RunFilter) Figures() bool {
-	return f.Standing != "" || len(f.Least) > 0 || f.By != "" || f.Payer != "" || f.Agent != "" || f.Speaker != "" || f.Conversation != ""
+	return f.Standing != "" || len(f.Least) > 0 || f.By != "" || f.Run != "" || f.Payer != "" || f.Agent != "" || f.Speaker != "" || f.Conversation != ""
 }
 
 // Names returns who must have taken part: payer, agent, speaker and

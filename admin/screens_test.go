@@ -94,6 +94,23 @@ func TestScreensOfAFilledBus(t *testing.T) {
 	s.page("/console/ledger/export?format=csv").shows(t, "export", "payer,seq,kind", "alice,1,charge")
 }
 
+// U3: the table of agents is sorted by the server, as its URL says.
+func TestAgentsAreSorted(t *testing.T) {
+	t.Parallel()
+	b := open(t, nil)
+	b.settle(b.hop("", "researcher", 0, -1), 5, agentbus.Hold{})
+	s := b.visit()
+	for query, first := range map[string]string{"": "critic", "?sort=calls": "researcher", "?sort=last": "researcher", "?sort=errors": "critic"} {
+		page := s.page("/console/agents" + query).body
+		if (strings.Index(page, `data-key="critic"`) < strings.Index(page, `data-key="researcher"`)) != (first == "critic") {
+			t.Errorf("%q: %s does not come first", query, first)
+		}
+	}
+	if a := s.form("/console/agents?sort=x", s.cookie, nil); a.status != http.StatusBadRequest {
+		t.Errorf("sorted by what nobody knows: %d", a.status)
+	}
+}
+
 // U5, U13, U14: verify, probe, drain and enable are forms with the token of the
 // session, and the screen shows who did it.
 func TestActionsOnScreens(t *testing.T) {

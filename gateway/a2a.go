@@ -158,7 +158,11 @@ func (x *exchange) isCall(r *http.Request) bool {
 // writeError answers the caller with one of our own errors, in its dialect (A14).
 func (x *exchange) writeError(w http.ResponseWriter, err error) {
 	if e := x.envelope; e != nil {
-		a2a.WriteError(w, e.binding, e.id(x.body), err)
+		write := a2a.WriteError
+		if e.call.Operation.Streams() {
+			write = a2a.WriteStreamError
+		}
+		write(w, e.binding, e.id(x.body), err)
 		return
 	}
 	if e, ok := errors.AsType[*a2a.Error](err); ok {
@@ -201,7 +205,7 @@ func versionOf(r *http.Request) (string, error) {
 	if r.URL.RawQuery != "" {
 		told = append(slices.Clip(told), r.URL.Query()["A2A-Version"]...)
 	}
-	if told = slices.Compact(told); len(told) > 1 || len(told) == 1 && strings.Contains(told[0], ",") {
+	if len(told) > 1 || len(told) == 1 && strings.Contains(told[0], ",") {
 		return "", &agentbus.Error{
 			Code: agentbus.CodeDuplicateHeader, Message: "A2A-Version must be sent once",
 			Explain: &agentbus.Explain{Rule: "A8", Next: "send one A2A-Version"},

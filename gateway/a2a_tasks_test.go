@@ -112,7 +112,14 @@ func TestA2AAnothersTask(t *testing.T) {
 		{"GET", "/a2a/critic/rest/acme/tasks/task-x:subscribe", "", "404 404 TASK_NOT_FOUND"},
 		{"DELETE", "/a2a/critic/rest/tasks/task-x/pushNotificationConfigs/1", "", "404 404 TASK_NOT_FOUND"},
 	} {
-		if got := b.send(c.method, c.path, c.body, asBob); fault(got) != c.want {
+		got := b.send(c.method, c.path, c.body, asBob)
+		if strings.Contains(c.body, "SubscribeToTask") { // A14: who reads events reads an event
+			body, isEvent := strings.CutPrefix(got.body, "data: ")
+			if got.body = strings.TrimSuffix(body, "\n\n"); !isEvent || got.header.Get("Content-Type") != "text/event-stream" {
+				t.Errorf("a stream is refused as %v %v", got, got.header)
+			}
+		}
+		if fault(got) != c.want {
 			t.Errorf("%s %s: %v", c.method, c.path, got)
 		}
 	}

@@ -201,7 +201,8 @@ func TestA2ARefusals(t *testing.T) {
 		{"GET", "400 -32602 INVALID_REQUEST", "", b.send(http.MethodGet, "/a2a/critic", "", asAlice)},
 		{"elsewhere", "404 -32000 AGENT_NOT_FOUND", "r1", post("/a2a/critic/elsewhere", sendHi, asAlice)},
 		{"dots", "400 400 INVALID_REQUEST", "", post("/a2a/critic/rest/%2e%2e/x", "{}", asAlice)},
-		{"two versions", "400 -32602 DUPLICATE_HEADER", "r1", post("/a2a/critic?A2A-Version=0.3", sendHi, asAlice, "A2A-Version: 1.0")},                                                                               // A8
+		{"two versions", "400 -32602 DUPLICATE_HEADER", "r1", post("/a2a/critic?A2A-Version=0.3", sendHi, asAlice, "A2A-Version: 1.0")}, // A8
+		{"one version twice", "400 -32602 DUPLICATE_HEADER", "r1", post("/a2a/critic", sendHi, asAlice, "A2A-Version: 1.0", "A2A-Version: 1.0")},
 		{"webhook", "200 -32003 PUSH_NOTIFICATION_NOT_SUPPORTED", "r1", post("/a2a/critic", rpc("r1", "SendMessage", `{"message":{},"configuration":{"taskPushNotificationConfig":{"url":"https://h/"}}}`), asAlice)}, // A17, X36
 		{"old webhook", "200 -32003 PUSH_NOTIFICATION_NOT_SUPPORTED", "r1", post("/a2a/critic", rpc("r1", "message/stream", `{"message":{},"configuration":{"pushNotificationConfig":{"url":"https://h/"}}}`), asAlice)},
 		{"REST webhook of 0.3", "400 400 PUSH_NOTIFICATION_NOT_SUPPORTED", "", post("/a2a/critic/rest/v1/message:send", `{"message":{},"configuration":{"pushNotification":{"url":"https://h/"}}}`, asAlice)},

@@ -25,6 +25,7 @@ type answer struct {
 	gateway  *Gateway
 	exchange *exchange
 	w        http.ResponseWriter
+	out      outlet // to w
 	r        *http.Request
 	ctx      context.Context //nolint:containedctx // of the upstream call; it lives as long as the answer
 	cancel   context.CancelCauseFunc
@@ -261,7 +262,7 @@ func (a *answer) write(b []byte) error {
 	if a.callerUp {
 		return nil
 	}
-	err := a.gateway.send(a.w, b)
+	err := a.out.send(b)
 	if a.callerUp = err != nil; a.exchange.flight != nil {
 		return nil
 	}
@@ -270,21 +271,42 @@ func (a *answer) write(b []byte) error {
 
 // send writes b to a caller and flushes it.
 func (g *Gateway) send(w http.ResponseWriter, b []byte) error {
-	rc := http.NewResponseController(w)
-	if err := g.put(w, rc, b); err != nil {
+	out := g.outlet(w)
+	return out.send(b)
+}
+
+func (g *Gateway) outlet(w http.ResponseWriter) outlet {
+	return outlet{w: w, patience: g.cfg.IdleTimeout}
+}
+
+// An outlet is the way to a caller, who has the time of its patience to take each
+// piece of an answer: up to an eighth more, since to move the deadline costs more
+// than to look at it.
+type outlet struct {
+	w        http.ResponseWriter
+	patience time.Duration
+	deadline time.Time // the one that is set
+}
+
+// send writes b and flushes it.
+func (o *outlet) send(b []byte) error {
+	if err := o.put(b); err != nil {
 		return err
 	}
-	if err := rc.Flush(); !errors.Is(err, http.ErrNotSupported) { // a writer that cannot flush does not buffer
+	if err := http.NewResponseController(o.w).Flush(); !errors.Is(err, http.ErrNotSupported) { // a writer that cannot flush does not buffer
 		return err
 	}
 	return nil
 }
 
-// put writes b to a caller, who has IdleTimeout to take each piece of it.
-func (g *Gateway) put(w http.ResponseWriter, rc *http.ResponseController, b []byte) error {
+// put writes b.
+func (o *outlet) put(b []byte) error {
 	for piece := range slices.Chunk(b, sendBytes) {
-		_ = rc.SetWriteDeadline(time.Now().Add(g.cfg.IdleTimeout)) // an in-memory caller has none
-		if _, err := w.Write(piece); err != nil {
+		if now := time.Now(); o.deadline.Sub(now) < o.patience {
+			o.deadline = now.Add(o.patience + o.patience/8)
+			_ = http.NewResponseController(o.w).SetWriteDeadline(o.deadline) // an in-memory caller has none
+		}
+		if _, err := o.w.Write(piece); err != nil {
 			return err
 		}
 	}

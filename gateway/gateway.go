@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"path"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -354,8 +353,8 @@ func (g *Gateway) routes() {
 	g.a2a = g.through("depth", http.HandlerFunc(g.serveA2A))
 	g.mux.Handle("POST /v1/chat/completions", g.call)
 	g.mux.Handle("POST /v1/responses", g.call)
-	for at, document := range g.cfg.WellKnown {
-		g.mux.HandleFunc("GET "+at, func(w http.ResponseWriter, _ *http.Request) {
+	for path, document := range g.cfg.WellKnown {
+		g.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Cache-Control", "public, max-age=300")
 			_, _ = w.Write(document) // a caller that left is its own loss
@@ -403,17 +402,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		g.a2a.ServeHTTP(w, r)
-	case untidy(r.URL.Path):
+	case httpx.Untidy(r.URL.Path):
 		nothingHere(w, r)
 	default:
 		g.mux.ServeHTTP(w, r)
 	}
-}
-
-// untidy reports whether a ServeMux would answer p with a redirect, which clients
-// follow without what they had to say, or not at all.
-func untidy(p string) bool {
-	return !strings.HasPrefix(p, "/") || p != "/" && path.Clean(p) != strings.TrimSuffix(p, "/")
 }
 
 const chatPath = "/v1/chat/completions"

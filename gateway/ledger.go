@@ -265,7 +265,7 @@ func digestOf(method, path, query string, body ...[]byte) (d agentbus.Digest) {
 // attach waits for the call in flight and gives its answer to a duplicate: for
 // a stream the frames so far, then the live ones (G22).
 func (g *Gateway) attach(w http.ResponseWriter, r *http.Request, x *exchange, f *flight) (mismatch bool) {
-	sent, began := 0, false
+	sent, began, out := 0, false, g.outlet(w)
 	f.attend(1)
 	defer f.attend(-1)
 	var respell *respeller
@@ -278,7 +278,7 @@ func (g *Gateway) attach(w http.ResponseWriter, r *http.Request, x *exchange, f 
 			respell = x.respeller(v.header)
 		}
 		if began {
-			if g.send(w, respell.feed(v.body, v.ended)) != nil {
+			if out.send(respell.feed(v.body, v.ended)) != nil {
 				return false // this caller left; the call goes on
 			}
 			sent += len(v.body)

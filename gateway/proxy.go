@@ -45,7 +45,7 @@ func (g *Gateway) proxy(http.Handler) http.Handler {
 			return
 		}
 		faults.At(faults.AgentAnswered)
-		a := &answer{gateway: g, exchange: x, w: w, r: r, ctx: ctx, cancel: cancel, resp: resp, try: t}
+		a := &answer{gateway: g, exchange: x, w: w, out: g.outlet(w), r: r, ctx: ctx, cancel: cancel, resp: resp, try: t}
 		defer func() {
 			_ = resp.Body.Close()
 			a.landed()

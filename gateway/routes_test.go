@@ -241,7 +241,6 @@ func TestRefusalsRecorded(t *testing.T) {
 		"no scheme":             {"Authorization: " + aliceKey},
 		"another scheme":        {"Authorization: Basic " + aliceKey},
 		"unknown key":           {asAlice + "x"},
-		"two keys":              {asAlice + ", Bearer " + bobKey},
 		"forwarded credential":  {forAlice},
 		"bad forwarded":         {asRelay, forAlice + "x"},
 		"forwarded as no token": {asRelay, "x-tangle-forwarded-authorization: " + aliceKey},
@@ -252,6 +251,8 @@ func TestRefusalsRecorded(t *testing.T) {
 			t.Errorf("%s: no WWW-Authenticate", name)
 		}
 	}
+	twoKeys := b.send(http.MethodPost, chatRoute, ask("critic"), append(turn("nobody", "nobody.t0.critic"), asAlice+", Bearer "+bobKey)...)
+	refused(t, "two keys", twoKeys, http.StatusBadRequest, agentbus.CodeDuplicateHeader)
 	if calls := b.calls("nobody"); len(calls) != 0 {
 		t.Errorf("unauthenticated calls left entries: %+v", calls)
 	}

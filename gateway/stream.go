@@ -58,7 +58,7 @@ func (a *answer) passStream() {
 	}
 	faults.At(faults.AckAmid)
 	if !a.callerUp {
-		_ = g.put(a.w, http.NewResponseController(a.w), held) // the server sends it with the end of the body, in one piece
+		_ = a.out.put(held) // the server sends it with the end of the body, in one piece
 	}
 }
 

@@ -65,7 +65,7 @@ func estimate(x *exchange, output int64) agentbus.Usage {
 // stream, in the names of chat completions and of responses. One that tells no
 // figure that can be one is none.
 func parseUsage(body []byte) (u agentbus.Usage, told bool) {
-	if !bytes.Contains(body, usageKey) {
+	if !bytes.Contains(body, usageMark) {
 		return u, false
 	}
 	v := gjson.GetBytes(body, "usage")
@@ -110,7 +110,7 @@ func microsOf(n gjson.Result) agentbus.Micros {
 // isErrorBody reports whether an answer under status 200 is an error all the
 // same: {"error":…} and no choices or output.
 func isErrorBody(body []byte) bool {
-	if !bytes.Contains(body, errorKey) {
+	if !bytes.Contains(body, errorMark) {
 		return false
 	}
 	e := gjson.GetManyBytes(body, "error", "choices", "output")

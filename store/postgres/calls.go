@@ -45,7 +45,7 @@ const callSheetColumns = `id int8, key bytea, state text, attempts int8, payer t
 // What the ledger writes to.
 var (
 	callSheet    = newSheet("calls", callSheetColumns, replacing("payer, id", callSheetColumns))
-	frameSheet   = newSheet("frames", "call_id int8, place int8, data bytea", "")
+	frameSheet   = newSheet("frames", "call_id int8, place int8, data bytea, packed bool", "")
 	replySheet   = newSheet("replies", "call_id int8, head text, body bytea, packed bool", "")
 	holdSheet    = newSheet("holds", "call_id int8, amount int8, accounts text", "")
 	entrySheet   = newSheet("entries", entrySheetColumns, "")

@@ -34,7 +34,7 @@ func (s *Store) figuredRuns(ctx context.Context, what string, f *agentbus.RunFil
 // rare name.
 func figuredQuery(f *agentbus.RunFilter, limit int, before agentbus.RunID, rare string) (query string, args []any) {
 	order, names := agentbus.FigureBegan, f.Names()
-	args = []any{string(before), string(f.Standing), limit, names["payer"], names["agent"], names["speaker"], names["conversation"], rare, names[rare]}
+	args = []any{string(before), string(f.Standing), limit, names["payer"], names["agent"], names["speaker"], names["conversation"], rare, names[rare], f.Run}
 	var b strings.Builder
 	if rare == "" {
 		b.WriteString("SELECT r.run, r.began FROM run_figures r")

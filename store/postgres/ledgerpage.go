@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"maps"
@@ -21,11 +22,26 @@ type call struct {
 	held     taken // while it executes
 	place    int64 // of its next frame
 	changed  bool
-	rehold   bool     // held is to be written
-	drop     bool     // the frames it had are to be removed
-	frames   [][]byte // to be written, from place on
-	reply    *stowed  // to be written
-	firstNew int64    // place of frames[0]
+	rehold   bool    // held is to be written
+	drop     bool    // the frames it had are to be removed
+	frames   []frame // to be written, from place on
+	reply    *stowed // to be written
+	firstNew int64   // place of frames[0]
+}
+
+// A frame is a part of an answer as it is written.
+type frame struct {
+	data   []byte
+	packed bool
+}
+
+// stow returns a part of an answer as a frame of its own: the committer may write
+// it still when nobody waits for that any more.
+func stow(part []byte) frame {
+	if data, packed := pack(part, packPart); packed {
+		return frame{data, true}
+	}
+	return frame{bytes.Clone(part), false}
 }
 
 // stowed is an answer as it is written.
@@ -272,7 +288,7 @@ func (k *call) dropFrames() {
 }
 
 // addFrame puts data behind the frames of a call.
-func (k *call) addFrame(data []byte) {
+func (k *call) addFrame(data frame) {
 	if len(k.frames) == 0 {
 		k.firstNew = k.place
 	}
@@ -292,8 +308,8 @@ func (p *ledgerPage) write(c *conn) error {
 		if k.drop {
 			dropped = append(dropped, id)
 		}
-		for i, data := range k.frames {
-			frames.add(id, k.firstNew+int64(i), data)
+		for i, part := range k.frames {
+			frames.add(id, k.firstNew+int64(i), part.data, part.packed)
 		}
 		if k.reply != nil {
 			replies.add(id, k.reply.head, blob(k.reply.body), k.reply.packed)

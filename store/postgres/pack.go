@@ -6,14 +6,18 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// packBytes is the length from which a body is packed. A shorter one shares its
-// page with others anyway.
-const packBytes = 2 << 10
+// The lengths from which bodies are packed. A shorter one shares its page with
+// others anyway; the parts of one stream lie side by side, so there it is less.
+const (
+	packBytes = 2 << 10
+	packPart  = 512
+)
 
-// pack returns body as it is stored. Streams repeat themselves in each event: to
-// write a tenth of the pages takes less time than it takes to pack them.
-func pack(body []byte) (stored []byte, packed bool) {
-	if len(body) < packBytes {
+// pack returns body as it is stored, packed from a length on. Streams repeat
+// themselves in each event: to write a tenth of the pages takes less time than it
+// takes to pack them.
+func pack(body []byte, from int) (stored []byte, packed bool) {
+	if len(body) < from {
 		return body, false
 	}
 	if stored = s2.Encode(nil, body); len(stored) >= len(body) {

@@ -44,7 +44,7 @@ func recordingOf(r *agentbus.Recording) (*recording, error) {
 		return nil, nil //nolint:nilnil // nothing is recorded
 	}
 	came, err := jsonText(r.In)
-	body, packed := pack([]byte(r.Body))
+	body, packed := pack([]byte(r.Body), packBytes)
 	return &recording{r.Size, r.Cut, came, body, packed}, err
 }
 

@@ -41,9 +41,11 @@ const nameRuns = `,
 	UNION ALL SELECT 'conversation', conversation, number FROM drove
 	ON CONFLICT DO NOTHING`
 
-// tookPart is who must have taken part in a run r of run_figures.
+// tookPart is who must have taken part in a run r of run_figures, and how its id
+// must end.
 const tookPart = `
 			AND ($4 = '' OR EXISTS (SELECT 1 FROM run_names n WHERE n.kind = 'payer' AND n.name = $4 AND n.number = r.number))
 			AND ($5 = '' OR EXISTS (SELECT 1 FROM run_names n WHERE n.kind = 'agent' AND n.name = $5 AND n.number = r.number))
 			AND ($6 = '' OR EXISTS (SELECT 1 FROM run_names n WHERE n.kind = 'speaker' AND n.name = $6 AND n.number = r.number))
-			AND ($7 = '' OR EXISTS (SELECT 1 FROM run_names n WHERE n.kind = 'conversation' AND n.name = $7 AND n.number = r.number))`
+			AND ($7 = '' OR EXISTS (SELECT 1 FROM run_names n WHERE n.kind = 'conversation' AND n.name = $7 AND n.number = r.number))
+			AND ($10 = '' OR right(r.run, length($10)) = $10)`

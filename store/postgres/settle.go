@@ -48,9 +48,9 @@ func (s *Store) attempt(ctx context.Context, what string, id int64, number int, 
 // Append stores the next bytes of the answer that an attempt streams, durably
 // (G21). CodeLeaseLost: the call is not executing under that attempt.
 func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte) error {
-	frames = bytes.Clone(frames) // the committer may read them still when ctx has ended
+	part := stow(frames)
 	return s.attempt(ctx, "store a part of a stream", id, attempt, agentbus.Hold{}, nil, func(_ *ledgerPage, k *call) error {
-		k.addFrame(frames)
+		k.addFrame(part)
 		return nil
 	})
 }
@@ -70,7 +70,7 @@ func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
 	if err != nil {
 		return unavailable(ctx, what, &rowError{err})
 	}
-	var pieces [][]byte
+	var pieces []frame
 	reply := &stowed{head: head}
 	if !st.Drop {
 		pieces, reply.body, reply.packed = cut(bytes.Clone(st.Reply.Body))
@@ -106,11 +106,11 @@ func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
 const maxReplyBody = 1 << 20
 
 // cut returns a body as it is stored: what stands in frames, and what is left.
-func cut(body []byte) (pieces [][]byte, rest []byte, packed bool) {
+func cut(body []byte) (pieces []frame, rest []byte, packed bool) {
 	for len(body) > maxReplyBody {
-		pieces, body = append(pieces, body[:maxReplyBody]), body[maxReplyBody:]
+		pieces, body = append(pieces, stow(body[:maxReplyBody])), body[maxReplyBody:]
 	}
-	rest, packed = pack(body)
+	rest, packed = pack(body, packBytes)
 	return pieces, rest, packed
 }
 
@@ -153,7 +153,7 @@ func (p *ledgerPage) enter(k *call, kind agentbus.EntryKind, amount, unbilled ag
 func (s *Store) reply(ctx context.Context, what string, id int64) (*agentbus.StoredReply, error) {
 	// Frames first: when the call still keeps its reply after that, they were
 	// all there.
-	parts, err := list(ctx, s, what, (*row).blob, "SELECT data FROM frames WHERE call_id = $1 ORDER BY place", id)
+	parts, err := list(ctx, s, what, (*row).unpacked, "SELECT data, packed FROM frames WHERE call_id = $1 ORDER BY place", id)
 	if err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func (b *batch) full() bool { return b.n >= batchEvents || len(b.json) >= batchB
 
 // stored returns b as it stands in its row.
 func (b *batch) stored() (events []byte, packed int64) {
-	body, isPacked := pack(append(b.json, ']'))
+	body, isPacked := pack(append(b.json, ']'), packBytes)
 	return body, flag(isPacked)
 }
 

@@ -38,7 +38,7 @@ func (s *Store) figuredRuns(ctx context.Context, what string, f *agentbus.RunFil
 // JOIN is looked up in its order.
 func figuredQuery(f *agentbus.RunFilter, limit int, before agentbus.RunID, rare string) (query string, args []any) {
 	order, names := agentbus.FigureBegan, f.Names()
-	args = []any{string(before), string(f.Standing), limit, names["payer"], names["agent"], names["speaker"], names["conversation"], rare, names[rare]}
+	args = []any{string(before), string(f.Standing), limit, names["payer"], names["agent"], names["speaker"], names["conversation"], rare, names[rare], f.Run}
 	var b strings.Builder
 	b.WriteString("SELECT r.run, r.began FROM ")
 	if rare == "" {

@@ -16,7 +16,7 @@ import (
 )
 
 // schemaVersion is the newest migration, and the user_version it leaves.
-const schemaVersion = 26
+const schemaVersion = 27
 
 //go:embed migrations/*.sql
 var migrations embed.FS

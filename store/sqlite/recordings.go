@@ -15,7 +15,7 @@ func keepRecording(c *conn, call *agentbus.CallRecord, r *agentbus.Recording) er
 	if err != nil {
 		return err
 	}
-	body, packed := pack([]byte(r.Body))
+	body, packed := pack([]byte(r.Body), packBytes)
 	_, err = c.exec(`INSERT OR REPLACE INTO recordings (call_id, attempt, at, size, cut, came, body, packed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`,
 		call.ID, int64(call.Attempts), call.Began.UnixMicro(), r.Size, flag(r.Cut), came, blob(body), flag(packed))
 	return err

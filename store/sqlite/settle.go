@@ -20,6 +20,7 @@ var errFenced = refusal(agentbus.CodeLeaseLost, "this attempt of the call was en
 // (G21). It may wait a moment for others to share a commit with: the stream goes
 // on meanwhile. CodeLeaseLost: the call is not executing under that attempt.
 func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte) error {
+	data, packed := pack(frames, packPart)
 	_, err := writeWith(ctx, s, "store a part of a stream", len(frames) < largePart, func(c *conn) (struct{}, error) {
 		none := struct{}{}
 		a, executes := c.running(id, attempt)
@@ -35,7 +36,7 @@ func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte
 			a.streamed = true
 			c.attempts[id] = a
 		}
-		return none, appendFrames(c, id, frames)
+		return none, appendFrames(c, id, data, packed)
 	})
 	return err
 }
@@ -45,9 +46,9 @@ func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte
 const largePart = 4 << 10
 
 // appendFrames stores data behind the frames of a call.
-func appendFrames(c *conn, call int64, data []byte) error {
-	_, err := c.exec(`INSERT INTO frames (id, data) VALUES (
-		coalesce((SELECT max(id) + 1 FROM frames WHERE id BETWEEN ?1 << 28 AND (?1 << 28) + 0xfffffff), ?1 << 28), ?2)`, call, data)
+func appendFrames(c *conn, call int64, data []byte, packed bool) error {
+	_, err := c.exec(`INSERT INTO frames (id, data, packed) VALUES (
+		coalesce((SELECT max(id) + 1 FROM frames WHERE id BETWEEN ?1 << 28 AND (?1 << 28) + 0xfffffff), ?1 << 28), ?2, ?3)`, call, data, flag(packed))
 	return err
 }
 
@@ -124,12 +125,13 @@ const maxReplyBody = 1 << 20
 // keepReply stores the answer of a call; body comes behind its frames.
 func keepReply(c *conn, call int64, head any, body []byte) error {
 	for len(body) > maxReplyBody {
-		if err := appendFrames(c, call, body[:maxReplyBody]); err != nil {
+		part, packed := pack(body[:maxReplyBody], packPart)
+		if err := appendFrames(c, call, part, packed); err != nil {
 			return err
 		}
 		body = body[maxReplyBody:]
 	}
-	packed, ok := pack(body)
+	packed, ok := pack(body, packBytes)
 	_, err := c.exec("INSERT INTO replies (call_id, head, body, packed) VALUES (?1, ?2, ?3, ?4)", call, head, blob(packed), flag(ok))
 	return err
 }
@@ -172,7 +174,7 @@ func void(c *conn, v *agentbus.Voiding) error {
 func (s *Store) reply(ctx context.Context, what string, id int64) (*agentbus.StoredReply, error) {
 	// Frames first: when the call still keeps its reply after that, they were
 	// all there.
-	parts, err := list(ctx, s, what, (*row).blob, "SELECT data FROM frames WHERE id BETWEEN ?1 << 28 AND (?1 << 28) + 0xfffffff ORDER BY id", id)
+	parts, err := list(ctx, s, what, (*row).unpacked, "SELECT data, packed FROM frames WHERE id BETWEEN ?1 << 28 AND (?1 << 28) + 0xfffffff ORDER BY id", id)
 	if err != nil {
 		return nil, err
 	}

@@ -241,6 +241,11 @@ func runsAreFilteredByWhoTookPart(p *place) { // U10
 		{agentbus.RunFilter{Speaker: agentbus.Speaker(difficult)}, []agentbus.RunID{"run_b"}},
 		{agentbus.RunFilter{Conversation: e.Conversation}, []agentbus.RunID{"run_c"}},
 		{agentbus.RunFilter{Agent: "' OR 1=1 --"}, nil},
+		{agentbus.RunFilter{Run: "run_b"}, []agentbus.RunID{"run_b"}},
+		{agentbus.RunFilter{Run: "_a"}, []agentbus.RunID{"run_a"}},
+		{agentbus.RunFilter{Run: "run_a", Agent: "writer"}, nil},
+		{agentbus.RunFilter{Run: "run"}, nil},
+		{agentbus.RunFilter{Run: "a much longer id than any that is here, run_a"}, nil},
 	} {
 		var runs []agentbus.RunID
 		for before := agentbus.RunID(""); ; { // a run a page

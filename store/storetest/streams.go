@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"strconv"
+	"strings"
 
 	"github.com/agentbus/agentbus"
 )
@@ -23,7 +24,7 @@ func aStreamIsReplayedToTheByte(p *place) { // G21, G23, I7
 	}
 	for i := range 40 { // the streams of three calls, interleaved
 		for n := range calls {
-			part := []byte("data: " + strconv.Itoa(i*n) + difficult + "\r\n\r\n")
+			part := []byte("data: " + strconv.Itoa(i*n) + strings.Repeat(difficult, i) + "\r\n\r\n")
 			ok(t, "append", p.Append(t.Context(), calls[n].ID, 1, part))
 			want[n] = append(want[n], part...)
 		}
