@@ -61,6 +61,9 @@ type Reservation struct {
 	// executed again (G24).
 	TakeOver string
 	Hold     Hold // taken from its budgets with the reservation, or not at all (G27)
+	// Recording is kept with the attempt if the call executes, in place of that of
+	// the attempt before; nil: nothing is.
+	Recording *Recording
 }
 
 // An Outcome is what a Reservation came to.
@@ -111,6 +114,7 @@ type Settlement struct {
 	// Tasks are those that the answer tells of (A12): they are seen with the
 	// settlement, or nothing is settled.
 	Tasks []RemoteTask
+	Sent  http.Header // becomes Out of the attempt's Recording; nil: there is none
 	Ended time.Time
 }
 
@@ -123,8 +127,9 @@ type Voiding struct {
 	Code     Code
 	Message  string
 	Usage    Usage
-	Unbilled Micros // what the attempt would have cost
-	Hold     Hold   // of the reservation: released
+	Unbilled Micros      // what the attempt would have cost
+	Hold     Hold        // of the reservation: released
+	Sent     http.Header // becomes Out of the attempt's Recording; nil: there is none
 	Ended    time.Time
 }
 

@@ -191,6 +191,7 @@ type RunSummary struct {
 // A RunFilter says which runs are listed; its zero value is all of them. What is
 // not "" must match.
 type RunFilter struct {
+	Run          string  // its id, or the end of it, as the console shows it
 	Payer        Payer   // of one of its calls, or of a driver of it
 	Agent        string  // of one of its calls
 	Speaker      Speaker // of one of its calls
@@ -201,9 +202,17 @@ type RunFilter struct {
 	By       RunFigure           // the order: the most first, and of equal ones the newest; "": the newest first
 }
 
-// Figures reports whether f asks for what stores have to add up first: how runs
-// stand, or their figures.
-func (f *RunFilter) Figures() bool { return f.Standing != "" || len(f.Least) > 0 || f.By != "" }
+// Figures reports whether f asks for what stores have to add up first: for some
+// runs, or another order than the newest first.
+func (f *RunFilter) Figures() bool {
+	return f.Standing != "" || len(f.Least) > 0 || f.By != "" || f.Run != "" || f.Payer != "" || f.Agent != "" || f.Speaker != "" || f.Conversation != ""
+}
+
+// Names returns who must have taken part: payer, agent, speaker and
+// conversation, each "" when it is not asked for.
+func (f *RunFilter) Names() map[string]string {
+	return map[string]string{"payer": string(f.Payer), "agent": f.Agent, "speaker": string(f.Speaker), "conversation": f.Conversation}
+}
 
 // A RunRecord is all that a store holds of a run but what was said in it, as of
 // one moment.

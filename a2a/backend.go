@@ -114,7 +114,7 @@ func NewBackend(c BackendConfig) (*Backend, error) {
 		c.MaxAnswer = DefaultMaxAnswer
 	}
 	if c.Transport == nil {
-		c.Transport = &http.Transport{DisableCompression: true, IdleConnTimeout: 90 * time.Second}
+		c.Transport = httpx.Lowercase(&http.Transport{DisableCompression: true, IdleConnTimeout: 90 * time.Second})
 	}
 	b := &Backend{config: c, url: u, plaintext: u.Scheme == "http" && !httpx.Loopback(u.Hostname()) && !c.AllowPlaintext}
 	b.http = &http.Client{Transport: &wire{backend: b}} // no Timeout: streams last as long as their call (A35)

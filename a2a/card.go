@@ -249,17 +249,23 @@ func (e *CardEdit) older(c map[string]any) {
 }
 
 // secure replaces what the agent asks of its callers by what the bus asks: a
-// bearer credential.
+// bearer credential. A card of both versions tells it in the words of both: each
+// reader takes the members that it knows, and the SDK for Go reads no card of 1.0
+// whose schemes are in the words of 0.3 alone.
 func secure(c map[string]any) {
-	if _, v1 := c["supportedInterfaces"]; v1 {
-		delete(c, "security")
-		c["securitySchemes"] = map[string]any{"bearer": map[string]any{"httpAuthSecurityScheme": map[string]any{"scheme": "Bearer"}}}
+	scheme := map[string]any{}
+	c["securitySchemes"] = map[string]any{bearer: scheme}
+	delete(c, "security")
+	delete(c, "securityRequirements")
+	_, older := c["url"]
+	if _, ok := c["supportedInterfaces"]; ok {
+		scheme["httpAuthSecurityScheme"] = map[string]any{"scheme": "Bearer"}
 		// The scopes are a plain list: the SDK for Go reads nothing else, others read both.
-		c["securityRequirements"] = []any{map[string]any{"schemes": map[string]any{"bearer": []any{}}}}
-	} else {
-		delete(c, "securityRequirements")
-		c["securitySchemes"] = map[string]any{"bearer": map[string]any{"type": "http", "scheme": "Bearer"}}
-		c["security"] = []any{map[string]any{"bearer": []any{}}}
+		c["securityRequirements"] = []any{map[string]any{"schemes": map[string]any{bearer: []any{}}}}
+	}
+	if older {
+		scheme["type"], scheme["scheme"] = "http", "Bearer"
+		c["security"] = []any{map[string]any{bearer: []any{}}}
 	}
 	skills, _ := c["skills"].([]any)
 	for _, s := range skills {

@@ -96,6 +96,11 @@ func TestRewriteOldCard(t *testing.T) {
 	if _, ok := c["security"].([]any); !ok || c["securityRequirements"] != nil {
 		t.Errorf("security %v", c["security"])
 	}
+	both := rewritten(t, strings.Replace(newCard, "{", `{"url":"https://10.0.0.7/","protocolVersion":"0.3",`, 1), a2a.CardEdit{})
+	bearer := map[string]any{"bearer": map[string]any{"type": "http", "scheme": "Bearer", "httpAuthSecurityScheme": map[string]any{"scheme": "Bearer"}}}
+	if diff := cmp.Diff(bearer, both["securitySchemes"]); diff != "" || both["security"] == nil || both["securityRequirements"] == nil {
+		t.Errorf("a card of both versions: %v\n%s", both, diff)
+	}
 	grpc := rewritten(t, `{"url":"grpc://g:1","preferredTransport":"GRPC","additionalInterfaces":[{"url":"http://g/x","transport":"HTTP+JSON"}]}`, a2a.CardEdit{})
 	if grpc["preferredTransport"] != "HTTP+JSON" || grpc["url"] != "https://bus.example.com/a2a/critic/rest" {
 		t.Error(grpc)
@@ -171,6 +176,7 @@ func TestReadFrame(t *testing.T) {
 		`{"id":1,"result":{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}}`:                    {"t/c ", false},
 		`{"id":1,"result":{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_COMPLETED"}}}}`:                  {"t/c ", true},
 		`{"id":1,"result":{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_INPUT_REQUIRED"}}}}`: {"t/c ", true},
+		`{"id":1,"result":{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_CANCELLED"}}}}`:      {"t/c ", true},
 		`{"id":1,"result":{"artifactUpdate":{"taskId":"t","contextId":"c","artifact":{}}}}`:                                {"t/c ", false},
 		`{"id":1,"result":{"message":{"messageId":"m"}}}`:                                                                  {"", true},
 		`{"id":1,"result":{"id":"t","contextId":"c","status":{"state":"working"},"kind":"task"}}`:                          {"t/c ", false},

@@ -252,7 +252,18 @@ var grpcNames = map[int]string{
 // headers say whether the request may be retried, as [httpx.WriteError] does.
 func WriteError(w http.ResponseWriter, b Binding, id []byte, err error) {
 	e := ErrorOf(err)
-	httpx.WriteErrorAs(w, e, e.HTTPStatus(b), e.Body(b, id))
+	httpx.WriteErrorAs(w, e, e.HTTPStatus(b), "application/json", e.Body(b, id))
+}
+
+// WriteStreamError is WriteError for a request that is answered with a stream. A
+// client that finds 200 reads events, and some look at nothing else: what would be
+// a whole answer under 200 is the one event of a stream (A14).
+func WriteStreamError(w http.ResponseWriter, b Binding, id []byte, err error) {
+	if e := ErrorOf(err); e.HTTPStatus(b) == http.StatusOK {
+		httpx.WriteErrorAs(w, e, http.StatusOK, "text/event-stream", e.Event(b, id))
+		return
+	}
+	WriteError(w, b, id, err)
 }
 
 // ReadError reads the error of an answer of either binding: of a JSON-RPC

@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
@@ -48,14 +49,32 @@ func (f *Face) serveCard(w http.ResponseWriter, r *http.Request, req *Request, s
 	}
 	card := f.card(req, s)
 	body, err := oneLine(card)
-	if s.Compat { // for 0.3 as well
-		if producer, ok := a2av0.NewStaticAgentCardProducer(card).(a2asrv.AgentCardJSONProducer); ok {
-			body, err = producer.CardJSON(r.Context())
-		}
+	if s.Compat {
+		body, err = bothVersions(r.Context(), card)
 	}
 	if err != nil {
 		WriteError(w, REST, nil, err)
 		return
 	}
 	WriteCard(w, r, body, false)
+}
+
+// bothVersions returns a card that readers of 0.3 understand too. The SDK writes
+// the security schemes in the words of 0.3 alone, which its own reader of 1.0
+// refuses.
+func bothVersions(ctx context.Context, card *sdk.AgentCard) ([]byte, error) {
+	producer, ok := a2av0.NewStaticAgentCardProducer(card).(a2asrv.AgentCardJSONProducer)
+	if !ok {
+		return oneLine(card)
+	}
+	body, err := producer.CardJSON(ctx)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it tells which interface is missing
+	}
+	c, err := decodeCard(body)
+	if err != nil {
+		return nil, err
+	}
+	secure(c)
+	return oneLine(c)
 }

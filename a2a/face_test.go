@@ -20,6 +20,8 @@ import (
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2aclient"
+	"github.com/a2aproject/a2a-go/v2/a2aclient/agentcard"
+	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus"
@@ -782,10 +784,23 @@ func TestFaceRecovers(t *testing.T) {
 	}
 }
 
-// A26: callers of 0.3 are served where that is on.
+// A26: callers of 0.3 are served where that is on, and read the card as those of
+// 1.0 do, with the SDK's reader of either.
 func TestFaceCompat(t *testing.T) {
 	t.Parallel()
 	u := newBus(t, a2a.FaceConfig{}, speaks("ok"), true)
+	at := u.URL + "/a2a/critic"
+	for name, r := range map[string]*agentcard.Resolver{"1.0": agentcard.NewResolver(u.Client()), "0.3": {Client: u.Client(), CardParser: a2av0.NewAgentCardParser()}} {
+		card, err := r.Resolve(t.Context(), at)
+		if err != nil {
+			t.Errorf("a reader of %s: %v", name, err)
+			continue
+		}
+		want := sdk.NamedSecuritySchemes{"bearer": sdk.HTTPAuthSecurityScheme{Scheme: "Bearer"}}
+		if diff := cmp.Diff(want, card.SecuritySchemes); diff != "" || len(card.SecurityRequirements) != 1 || len(card.SupportedInterfaces) != 4 {
+			t.Errorf("a reader of %s reads %+v\n%s", name, card, diff)
+		}
+	}
 	body := `{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"message":{"kind":"message","messageId":"m","role":"user","parts":[{"kind":"text","text":"x"}]}}}`
 	for _, version := range []string{"", "0.3"} {
 		_, _, got := u.post(t, "", strings.Replace(body, `"m"`, fmt.Sprintf("%q", "m"+version), 1), "A2A-Version", version)

@@ -172,10 +172,11 @@ func (f *Frame) artifact(u node) {
 }
 
 // ends reports whether a stream ends with a task in this state: it is over, or
-// waits for somebody. Both versions spell their states.
+// waits for somebody. Both versions spell their states, and 0.3
+// spells one in two ways.
 func ends(state string) bool {
 	switch strings.TrimPrefix(strings.ToUpper(strings.ReplaceAll(state, "-", "_")), "TASK_STATE_") {
-	case "COMPLETED", "FAILED", "CANCELED", "REJECTED", "INPUT_REQUIRED", "AUTH_REQUIRED":
+	case "COMPLETED", "FAILED", "CANCELED", "CANCELLED", "REJECTED", "INPUT_REQUIRED", "AUTH_REQUIRED":
 		return true
 	}
 	return false

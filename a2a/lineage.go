@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -126,7 +127,7 @@ func (c *Call) MetadataPath(key ...string) []string {
 		path = append(path, "params")
 	}
 	if c.HasMessage {
-		path = append(path, "message")
+		path = append(path, cmp.Or(c.messageKey, "message"))
 	}
 	return append(append(path, "metadata"), key...)
 }

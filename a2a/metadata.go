@@ -116,15 +116,11 @@ func relayOf(raw []byte) string {
 // mentionPaths returns where Mentionable may stand in a request: the message
 // first.
 func mentionPaths(c *Call) [][]string {
-	var root []string
-	if c.Binding == JSONRPC {
-		root = append(root, "params")
-	}
-	own := append(append([]string(nil), root...), "metadata", mentionable)
+	own := (&Call{Binding: c.Binding}).MetadataPath(mentionable)
 	if !c.HasMessage {
 		return [][]string{own}
 	}
-	return [][]string{append(append([]string(nil), root...), "message", "metadata", mentionable), own}
+	return [][]string{c.MetadataPath(mentionable), own}
 }
 
 // rawOf returns a member of an object as it stands there; nil when it does not,

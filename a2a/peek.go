@@ -28,6 +28,7 @@ type Call struct {
 	HasMetadata          bool     // there is metadata, of the message or of the parameters
 
 	paramID, paramTask string
+	messageKey         string // under which the message stands; "": message
 }
 
 // Peek reads the body of a request, once and without decoding it. method is
@@ -111,10 +112,14 @@ var (
 	requestKeys  = []names{{"id"}, {"method"}, {"params"}, {"jsonrpc"}}
 	paramKeys    = []names{{"message"}, {"configuration"}, {"metadata"}, {"id"}, {"taskId", "task_id"}, {"contextId", "context_id"}, {"tenant"}, {"url"}, {"pushNotificationConfig", "push_notification_config"}, {"config"}}
 	messageKeys  = []names{{"messageId", "message_id"}, {"contextId", "context_id"}, {"taskId", "task_id"}, {"metadata"}}
-	configKeys   = []names{{"taskPushNotificationConfig", "task_push_notification_config"}, {"pushNotificationConfig", "push_notification_config"}}
+	configKeys   = []names{{"taskPushNotificationConfig", "task_push_notification_config"}, {"pushNotificationConfig", "push_notification_config"}, {"pushNotification", "push_notification"}}
 	webhookKeys  = []names{{"url"}, {"pushNotificationConfig", "push_notification_config"}}
 	metadataKeys = []names{{"mentionable"}, {MetadataKey}}
 	lineageKeys  = metadataNames()
+
+	// restKeys are paramKeys on REST: readers of 0.3 there read Protocol Buffers,
+	// which take the name of a field for the name of its member too.
+	restKeys = append([]names{{"message", "request"}}, paramKeys[1:]...)
 
 	mentionableKeys = []names{{"agent_chain"}, {"recipient_capabilities"}, {"chain_token"}, {"identity_evidence"}, {"verifiable_credentials"}, {"policy"}, {"policy_resolution"}}
 	chainKeys       = []names{{"hop"}, {"max_hops"}, {"is_final"}}
@@ -168,8 +173,10 @@ func find(keys []names, key []byte) (at int, exact bool) {
 		}
 	}
 	for i, spellings := range keys {
-		if equalBare(folded, spellings[0]) {
-			return i, false
+		for _, name := range spellings {
+			if equalBare(folded, name) {
+				return i, false
+			}
 		}
 	}
 	return -1, false
@@ -211,9 +218,16 @@ func (p *peeker) params(at, _ int) {
 	if p.body[at] != '{' {
 		return
 	}
-	p.level(at, paramKeys, func(key int, m rawjson.Member) {
+	keys := paramKeys
+	if p.call.Binding == REST {
+		keys = restKeys
+	}
+	p.level(at, keys, func(key int, m rawjson.Member) {
 		switch key {
 		case 0:
+			if string(m.Key) == "request" {
+				p.call.messageKey = "request"
+			}
 			p.message(m)
 		case 1:
 			p.object(m, configKeys, func(_ int, m rawjson.Member) { p.webhook(m) })

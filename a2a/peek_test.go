@@ -99,6 +99,39 @@ func TestPeekRefuses(t *testing.T) {
 	}
 }
 
+// A4, X34, X36: over HTTP+JSON, readers of 0.3 know the message by the name of its
+// field too, and a webhook by another name. What is read there is what they read.
+func TestPeekReadsFieldsOf03(t *testing.T) {
+	t.Parallel()
+	send, _ := a2a.MethodAt(http.MethodPost, "/v1/message:send")
+	body := []byte(`{"request":{"message_id":"m","task_id":"t","context_id":"c","metadata":{"agentbus":{"x-tangle-runid":"r1"},"mentionable":{"agent_chain":{"hop":1,"max_hops":4},"identity_evidence":[{}]}}},"configuration":{"push_notification":{"url":"u"}}}`)
+	c, err := a2a.Peek(a2a.REST, send, body)
+	if err != nil || c.MessageID != "m" || c.TaskID != "t" || c.ContextID != "c" || !c.Webhook || strings.Join(c.WebhookURLs, " ") != "u" {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	if h := a2a.MergeLineage(http.Header{}, &c, body); h.Get(agentbus.HeaderRunID) != "r1" {
+		t.Errorf("lineage: %v", h)
+	}
+	if m, err := a2a.ReadMention(&c, body); err != nil || m.Chain == nil {
+		t.Errorf("mention: %+v, %v", m, err)
+	}
+	if out, found := a2a.StripEvidence(body, &c); !found || strings.Contains(string(out), "identity_evidence") {
+		t.Errorf("evidence stays: %s", out)
+	}
+	for body, code := range map[string]int{
+		`{"message":{},"request":{}}`: -32600, `{"Request":{"taskId":"t"}}`: -32600,
+		`{"request":{"taskId":"a","task_id":"b"}}`: -32600, `{"configuration":{"pushNotification":{},"push_notification":{}}}`: -32600,
+	} {
+		_, err := a2a.Peek(a2a.REST, send, []byte(body))
+		if e, _ := errors.AsType[*a2a.Error](err); e == nil || e.Code != code {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	if c, err := a2a.Peek(a2a.JSONRPC, a2a.Method{}, []byte(`{"method":"x","params":{"request":{"taskId":"t"},"message":{}}}`)); err != nil || c.TaskID != "" {
+		t.Errorf("over JSON-RPC: %+v, %v", c, err)
+	}
+}
+
 func msg(members string) string {
 	return `{"id":1,"method":"SendMessage","params":{"message":{` + members + `}}}`
 }

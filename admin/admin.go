@@ -38,13 +38,15 @@ type Runs interface {
 	Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error]
 }
 
-// Records read one run whole, and one of its calls. It is safe for concurrent
+// Records read one run whole, and what belongs to one of its calls. It is safe for concurrent
 // use.
 type Records interface {
 	// RunRecord returns a run as of one moment; one that is not known is empty.
 	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
 	// CallEntries returns the entries of a call, one for each attempt that ended.
 	CallEntries(ctx context.Context, payer agentbus.Payer, call int64) ([]agentbus.Entry, error)
+	// Recording returns what a call was asked, where that is recorded.
+	Recording(ctx context.Context, call int64) (rec agentbus.Recording, found bool, err error)
 }
 
 // A Ledger tells who paid what (G26 to G28). It is safe for concurrent use.
@@ -164,8 +166,9 @@ type Config struct {
 	Cap func(agentbus.Execution) agentbus.Micros
 	// Hops verifies the signed hops of a run (C16); nil: they are not shown.
 	Hops func(context.Context, agentbus.RunID) (identity.HopVerdict, error)
-	// Content shows in the console what agents answered; otherwise it tells only
-	// what became of calls.
+	// Content shows in the console what agents answered, and there and in the API
+	// what they were asked as far as that is recorded; otherwise they tell only what
+	// became of calls.
 	Content bool
 	Metrics http.Handler // served at /metrics; nil: there are none
 	Profile bool         // serve net/http/pprof below /debug/pprof/

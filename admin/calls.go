@@ -90,8 +90,8 @@ func (a *API) voidCall(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	x := requestOf(r)
-	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
-	if err != nil || id < 1 {
+	id, known := callID(r)
+	if !known {
 		return notFound("such call", "see GET /admin/v1/calls/unfinished")
 	}
 	x.object, x.did.kind = strconv.FormatInt(id, 10), "call.void"
@@ -99,4 +99,10 @@ func (a *API) voidCall(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return write(w, http.StatusOK, voiding{ID: id, State: agentbus.CallVoided})
+}
+
+// callID returns the id of a call that stands in a path, if it can be one.
+func callID(r *http.Request) (id int64, ok bool) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	return id, err == nil && id > 0
 }

@@ -28,9 +28,7 @@ func (p *runPage) findings() []console.Finding {
 	}
 	p.payers(say)
 	p.trouble(say)
-	if p.Retries > 0 {
-		say(console.KindDone, -1, "%d failed %s retried and not charged: $%s is paid by nobody", p.Retries, words(p.Retries, "attempt was", "attempts were"), p.Unbilled.USD())
-	}
+	p.retried(say)
 	if p.Replays > 0 {
 		say(console.KindReplayed, -1, "%d %s answered from memory: $%s saved", p.Replays, words(p.Replays, "request was", "requests were"), p.Saved.USD())
 	}
@@ -116,6 +114,27 @@ func (p *runPage) trouble(say func(console.Kind, int, string, ...any)) {
 	}
 }
 
+// retried tells which calls were retried, and that nobody paid for the attempts
+// that failed.
+func (p *runPage) retried(say func(console.Kind, int, string, ...any)) {
+	told := 0
+	for i := range p.rows {
+		c := p.rows[i].Call
+		if c == nil || c.State != agentbus.CallSettled || c.Attempts < 2 {
+			continue
+		}
+		if told++; told > maxFindings {
+			continue
+		}
+		failed := c.Attempts - 1
+		say(console.KindReplayed, i, "%s %s was retried and charged once: $%s of %d failed %s is paid by nobody",
+			p.line(i).Who, shortTurn(&p.rows[i], p.Run), c.Unbilled.USD(), failed, words(failed, "attempt", "attempts"))
+	}
+	if more := told - maxFindings; more > 0 {
+		say(console.KindReplayed, -1, "and %d more were retried and charged once", more)
+	}
+}
+
 func words(n int, one, many string) string {
 	if n == 1 {
 		return one
@@ -159,13 +178,28 @@ func (p *runPage) timeline() console.Timeline {
 		}
 		t.Lanes[at].Spans = append(t.Lanes[at].Spans, s)
 	}
-	t.More = max(0, len(lanes)-maxLanes)
+	t.More, t.Kinds = max(0, len(lanes)-maxLanes), kindsOf(t.Lanes)
 	if len(p.rows) > maxSpans {
 		for i := range t.Lanes {
 			t.Lanes[i].Spans = joined(t.Lanes[i].Spans)
 		}
 	}
 	return t
+}
+
+// kindsOf returns how the calls of lanes stand that are not done, the worst first:
+// what colours tell, words must tell too (U1).
+func kindsOf(lanes []console.Lane) (kinds []console.Kind) {
+	seen := map[console.Kind]bool{console.KindDone: true} //nolint:exhaustive // of those that are met
+	for _, lane := range lanes {
+		for _, s := range lane.Spans {
+			if !seen[s.Kind] {
+				seen[s.Kind], kinds = true, append(kinds, s.Kind)
+			}
+		}
+	}
+	slices.SortFunc(kinds, func(x, y console.Kind) int { return slices.Index(gravity, y) - slices.Index(gravity, x) })
+	return kinds
 }
 
 // gravity is which of two states that lie on one another is seen.

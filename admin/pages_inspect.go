@@ -38,7 +38,9 @@ func (a *API) inspect(req *http.Request, p *runPage) (*console.Inspector, error)
 	if r.Call == nil {
 		return v, nil
 	}
-	v.Headers = headersOf(r.Call)
+	if err := a.inspectRecording(ctx, v); err != nil {
+		return nil, err
+	}
 	v.Credential = "its own: it pays for itself"
 	if r.Call.Caller != string(r.Call.Payer) {
 		v.Credential = "forwarded: " + r.Call.Caller + " called on the bill of " + string(r.Call.Payer)
@@ -50,6 +52,21 @@ func (a *API) inspect(req *http.Request, p *runPage) (*console.Inspector, error)
 	entries, err := a.cfg.Records.CallEntries(ctx, r.Call.Payer, r.Call.ID)
 	v.Entries = entries
 	return v, err
+}
+
+// inspectRecording reads what the call was asked, and with which headers; where
+// that is not recorded it makes these of what the ledger keeps.
+func (a *API) inspectRecording(ctx context.Context, v *console.Inspector) (err error) {
+	if v.Recorded, err = a.recording(ctx, v.Call.ID); err != nil {
+		return err
+	}
+	if v.Recorded == nil {
+		v.Headers = headersOf(v.Call)
+		return nil
+	}
+	v.Headers = v.Recorded.Headers
+	v.Asked, v.AskedMore = clip(v.Recorded.Body, maxSaid)
+	return nil
 }
 
 // inspectTurn reads what the journal has of the turn: its answer, where that may
@@ -122,12 +139,7 @@ func headersOf(c *agentbus.CallRecord) []console.Header {
 			out.Set(name, "[redacted], where the agent may have it")
 		}
 	}
-	names := slices.Sorted(maps.Keys(in))
-	lines := make([]console.Header, len(names))
-	for i, name := range names {
-		lines[i] = console.Header{Name: strings.ToLower(name), In: in.Get(name), Out: out.Get(name), Changed: len(out) > 0 && in.Get(name) != out.Get(name)}
-	}
-	return lines
+	return headerLines(in, out)
 }
 
 // hops says whether the signed hops of the run are in order (C16).

@@ -34,7 +34,7 @@ func (a *API) payersPage(w http.ResponseWriter, r *http.Request, verdict *agentb
 			{Name: "Reserved", Number: true, Explain: "held by calls in flight"},
 			{Name: "Voided", Number: true, Explain: "attempts that failed: nobody pays"},
 			{Name: "Present rate", Number: true, Explain: "charged in the last hour"},
-			{Name: "Forecast", Explain: "at the end of the period, at the present rate"},
+			{Name: "Forecast", Number: true, Explain: "at the end of the period, at the present rate"},
 			{Name: "From memory", Number: true, Explain: "duplicates answered without charge"},
 			{Name: "Refused", Number: true},
 		},

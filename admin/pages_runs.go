@@ -127,13 +127,19 @@ func runColumns(q url.Values) []console.Column {
 		{Name: "Last event", URL: "last"},
 		{Name: ""},
 	}
+	return sortable(columns, "/console/runs", "began", q)
+}
+
+// sortable links the columns of a table at path whose URL names an order, the most
+// first; usual is the order that needs no name.
+func sortable(columns []console.Column, path, usual string, q url.Values) []console.Column {
 	for i := range columns {
 		c := &columns[i]
 		if c.URL == "" {
 			continue
 		}
 		by := c.URL
-		if by == "began" {
+		if by == usual {
 			by = ""
 		}
 		if q.Get("sort") == by {
@@ -145,7 +151,7 @@ func runColumns(q url.Values) []console.Column {
 				first[name] = values
 			}
 		}
-		c.URL = "/console/runs?" + with(first, "sort", by)
+		c.URL = path + "?" + with(first, "sort", by)
 	}
 	return columns
 }
@@ -166,7 +172,7 @@ var moreFilters = []console.Field{
 
 func runFilters(q url.Values) console.Filters {
 	f := console.Filters{Fields: []console.Field{{Name: "standing", Label: "State", Value: q.Get("standing"), Options: texts(agentbus.Standings())}}}
-	for _, name := range []string{"payer", "agent", "speaker", "conversation"} {
+	for _, name := range []string{"run", "payer", "agent", "speaker", "conversation"} {
 		f.Fields = append(f.Fields, console.Field{Name: name, Label: string(name[0]-'a'+'A') + name[1:], Value: q.Get(name)})
 	}
 	if by := q.Get("sort"); by != "" {

@@ -206,7 +206,7 @@ func TestRunsPage(t *testing.T) {
 		"": {"run_c", "run_b", "run_a"}, "?payer=bob": {"run_b"}, "?payer=alice": {"run_c", "run_a"}, "?agent=critic&standing=running": {"run_c"},
 		"?speaker=critic": {"run_c", "run_b", "run_a"}, "?conversation=review": {"run_a"}, "?standing=failed": {"run_b"}, "?standing=paused": {"run_a"},
 		"?sort=cost": {"run_a", "run_c", "run_b"}, "?sort=cost&limit=1": {"run_a"}, "?min_depth=100": nil, "?since=2000-01-01": {"run_c", "run_b", "run_a"}, "?min_cost=1000000": nil,
-		"?min_duration=8760h": nil, "?active_since=2100-01-01T00:00:00Z": nil, "?payer=none": nil, "?limit=1": {"run_c"}, "?standing=done": nil,
+		"?min_duration=8760h": nil, "?active_since=2100-01-01T00:00:00Z": nil, "?payer=none": nil, "?run=run_b": {"run_b"}, "?run=%E2%80%A6n_a": {"run_a"}, "?run=n_a&payer=bob": nil, "?limit=1": {"run_c"}, "?standing=done": nil,
 	} {
 		if got := rows("/console/runs" + query); !slices.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", query, got, want)

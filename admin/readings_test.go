@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -199,5 +200,25 @@ func TestHealth(t *testing.T) {
 	v := into[console.Vitals](t, b.get("/admin/v1/health"))
 	if v.Live != 1 || v.Store.P99 != 2 || v.Store.Queue != 3 || v.Version != "1.2.3" || len(v.Replicas) != 1 || v.Config.Valid || v.Config.Faults[0].Line != 12 {
 		t.Errorf("health: %+v", v)
+	}
+}
+
+// U1, U11: the page of a run says which call was retried and what nobody paid for
+// it, and tells in words what its lanes tell in colours.
+func TestAPageTellsWhatWasRetried(t *testing.T) {
+	t.Parallel()
+	b := open(t, nil)
+	failed := b.reserve("alice", "run_r", 1, agentbus.Hold{})
+	b.must(b.store.Void(t.Context(), agentbus.Voiding{ID: failed.ID, Attempt: 1, Status: 502, Code: agentbus.CodeAgentUnavailable, Message: "gone", Unbilled: 3, Ended: began.Add(time.Second)}))
+	b.settle(b.reserve("alice", "run_r", 1, agentbus.Hold{}), 5, agentbus.Hold{})
+	b.reserve("alice", "run_r", 2, agentbus.Hold{})
+	page := b.form("/console/runs/run_r", b.signIn(adminKey), nil).body
+	for _, want := range []string{
+		"critic t1.critic was retried and charged once: $0.000003 of 1 failed attempt is paid by nobody", "×2, charged once",
+		`<p class="legend"><span class="badge is-running">`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%q is not in\n%s", want, page)
+		}
 	}
 }

@@ -39,6 +39,7 @@ func (a *API) table() []route {
 		{"GET /admin/v1/live/runs", operators, a.followRuns},
 		{"GET /admin/v1/live/calls", operators, a.followCalls},
 		{"GET /admin/v1/calls/unfinished", operators, a.listUnfinished},
+		{"GET /admin/v1/calls/{id}/recording", operators, a.showRecording},
 		{"POST /admin/v1/calls/{id}/void", operators, a.voidCall},
 		{"GET /admin/v1/interrupts", operators, a.listInterrupts},
 		{"GET /admin/v1/interrupts/{id}", operators, a.showInterrupt},

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -46,7 +47,7 @@ var leasts = map[string]agentbus.RunFigure{
 }
 
 // listParams are the parameters of a list of runs.
-var listParams = append([]string{"payer", "agent", "speaker", "conversation", "standing", "sort"}, slices.Sorted(maps.Keys(leasts))...)
+var listParams = append([]string{"run", "payer", "agent", "speaker", "conversation", "standing", "sort"}, slices.Sorted(maps.Keys(leasts))...)
 
 // runsQueryOf reads it from a request; more are its other parameters.
 func runsQueryOf(r *http.Request, more ...string) (q runsQuery, err error) {
@@ -55,6 +56,7 @@ func runsQueryOf(r *http.Request, more ...string) (q runsQuery, err error) {
 		return q, err
 	}
 	q.filter = agentbus.RunFilter{
+		Run:   strings.TrimPrefix(v.Get("run"), "…"),
 		Payer: agentbus.Payer(v.Get("payer")), Agent: v.Get("agent"), Speaker: agentbus.Speaker(v.Get("speaker")), Conversation: v.Get("conversation"),
 		Standing: agentbus.Standing(v.Get("standing")), By: agentbus.RunFigure(v.Get("sort")), Least: make(map[agentbus.RunFigure]int64),
 	}

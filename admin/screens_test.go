@@ -68,7 +68,7 @@ func TestScreensOfAnEmptyBus(t *testing.T) {
 		"/console/agents": {"agentbus init"}, "/console/inbox": {"Nothing waits"},
 	} {
 		a := b.request(http.MethodGet, path, adminKey, "")
-		a.shows(t, path, append(texts, "commit <b>0.5 ms / 2.0 ms</b>", "live calls <b>0</b>", "version <b>1.2.3</b>", "line 12, agents.critic.url: is no URL", "replicas <b>1</b>", "not", "style=")...)
+		a.shows(t, path, append(texts, "commit <b>0.5 ms, p99 2.0 ms</b>", "live calls <b>0</b>", "version <b>1.2.3</b>", "line 12, agents.critic.url: is no URL", "replicas <b>1</b>", "not", "style=")...)
 	}
 	for _, path := range []string{"/console/payers/none", "/console/agents/none"} {
 		if a := b.request(http.MethodGet, path, adminKey, ""); a.status != http.StatusNotFound {
@@ -92,6 +92,23 @@ func TestScreensOfAFilledBus(t *testing.T) {
 	s.page("/console/agents/researcher").shows(t, "agent", "http://127.0.0.1:9/v1", "its own key", "A million tokens in", "Probe now", "Drain this agent")
 	s.page("/console/inbox").shows(t, "inbox", "forwarded credential ignored", "Nothing waits")
 	s.page("/console/ledger/export?format=csv").shows(t, "export", "payer,seq,kind", "alice,1,charge")
+}
+
+// U3: the table of agents is sorted by the server, as its URL says.
+func TestAgentsAreSorted(t *testing.T) {
+	t.Parallel()
+	b := open(t, nil)
+	b.settle(b.hop("", "researcher", 0, -1), 5, agentbus.Hold{})
+	s := b.visit()
+	for query, first := range map[string]string{"": "critic", "?sort=calls": "researcher", "?sort=last": "researcher", "?sort=errors": "critic"} {
+		page := s.page("/console/agents" + query).body
+		if (strings.Index(page, `data-key="critic"`) < strings.Index(page, `data-key="researcher"`)) != (first == "critic") {
+			t.Errorf("%q: %s does not come first", query, first)
+		}
+	}
+	if a := s.form("/console/agents?sort=x", s.cookie, nil); a.status != http.StatusBadRequest {
+		t.Errorf("sorted by what nobody knows: %d", a.status)
+	}
 }
 
 // U5, U13, U14: verify, probe, drain and enable are forms with the token of the

@@ -42,14 +42,14 @@ func strip(v console.Vitals) []console.Figure {
 	case v.Store.Error != "":
 		commit = console.Figure{Name: "store", Value: v.Store.Error, Kind: console.KindFailed}
 	case v.Store.P99 > 0:
-		commit.Value = ms(v.Store.P50) + " / " + ms(v.Store.P99)
+		commit.Value = ms(v.Store.P50) + ", p99 " + ms(v.Store.P99)
 		if v.Store.P99 > slowCommit {
-			commit.Kind = console.KindWaiting
+			commit.Value, commit.Kind = commit.Value+", slow", console.KindWaiting
 		}
 	}
 	queue := console.Figure{Name: "queue", Value: strconv.Itoa(v.Queue + v.Store.Queue)}
 	if v.Queue > 0 {
-		queue.Kind = console.KindWaiting
+		queue.Value, queue.Kind = queue.Value+" waiting", console.KindWaiting
 	}
 	return []console.Figure{
 		commit,

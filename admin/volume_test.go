@@ -36,6 +36,9 @@ func TestRunsOfAFullStore(t *testing.T) {
 	if _, err = db.ExecContext(t.Context(), manyRuns, n); err != nil {
 		t.Fatal(err)
 	}
+	if _, err = db.ExecContext(t.Context(), "UPDATE calls SET agent = 'seldom' WHERE id % 40000 = 9; UPDATE calls SET agent = 'early' WHERE id < 2000"); err != nil {
+		t.Fatal(err)
+	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +75,16 @@ func TestRunsOfAFullStore(t *testing.T) {
 	if l := read("standing=failed&min_depth=4"); l.Data[0].Run != agentbus.RunID(fmt.Sprintf("run_%d", n-10)) {
 		t.Errorf("the newest that failed at depth 4 is %s", l.Data[0].Run)
 	}
+	for _, query := range []string{"agent=seldom", "agent=seldom&sort=cost", "agent=seldom&payer=alice"} {
+		if l := read(query); len(l.Data) != 2 {
+			t.Errorf("%s: %d runs, want 2", query, len(l.Data))
+		}
+	}
+	if l := read("agent=critic&payer=alice"); len(l.Data) != 1000 || l.Data[0].Run != agentbus.RunID(fmt.Sprintf("run_%d", n)) {
+		t.Errorf("of a name that all have, the newest of %d is %s", len(l.Data), l.Data[0].Run)
+	}
 	cookie := b.signIn(adminKey)
-	for _, query := range []string{"", "?standing=refused&sort=cost", "?sort=duration", "?agent=nobody&sort=cost", "?agent=nobody", "?payer=alice&sort=last"} {
+	for _, query := range []string{"", "?standing=refused&sort=cost", "?sort=duration", "?agent=nobody&sort=cost", "?agent=nobody", "?agent=seldom", "?agent=early", "?agent=early&sort=cost", "?payer=alice&sort=last"} {
 		at := time.Now()
 		body := b.form("/console/runs"+query, cookie, nil).body
 		t.Logf("the page %q: %d bytes in %v", query, len(body), time.Since(at).Round(time.Millisecond))

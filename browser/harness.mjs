@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import http from "node:http";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -12,21 +13,33 @@ import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
-const root = path.dirname(here);
 const shots = path.join(here, "screenshots");
 const axe = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 await mkdir(shots, { recursive: true });
 
 const folder = await mkdtemp(path.join(tmpdir(), "agentbus-browser-"));
 after(() => rm(folder, { recursive: true, force: true }));
-const program = path.join(folder, "agentbus");
-await new Promise((resolve, reject) => {
-  execFile("go", ["build", "-o", program, "./cmd/agentbus"], { cwd: root }, (err, _, stderr) => (err ? reject(new Error(stderr)) : resolve()));
-});
+const program = path.join(here, "agentbus"); // npm test builds it
 
 export const adminKey = "key-of-the-operator";
 export const userKey = "key-of-the-user";
 const env = { PATH: process.env.PATH, HOME: folder, ADMIN_KEY: adminKey, USER_KEY: userKey };
+
+const ends = new WeakMap();
+
+// atEnd does something when the test is over, the last that was asked for first:
+// node's own hooks go the other way, and would stop a bus that a page still asks.
+export function atEnd(t, end) {
+  if (!ends.has(t)) {
+    ends.set(t, []);
+    t.after(async () => {
+      const failures = [];
+      for (const end of ends.get(t).reverse()) await Promise.resolve().then(end).catch((err) => failures.push(err));
+      if (failures.length > 0) throw failures[0];
+    });
+  }
+  ends.get(t).push(end);
+}
 
 // started runs the program until the test ends; out is what it has printed.
 function started(t, args, dir) {
@@ -34,7 +47,7 @@ function started(t, args, dir) {
   const p = { out: "", complaint: "", exited: once(child, "exit") };
   child.stdout.on("data", (b) => (p.out += b));
   child.stderr.on("data", (b) => (p.complaint += b));
-  t.after(async () => {
+  atEnd(t, async () => {
     child.kill("SIGTERM"); // this process and no other
     await p.exited;
   });
@@ -101,21 +114,41 @@ export async function ask(bus, agent, text, run, turn) {
   return { status: r.status, body: await r.text() };
 }
 
+// fill makes the turns of a run by many calls of one agent, which takes a
+// third of what as many times ask would.
+export async function fill(bus, agent, run, turns) {
+  const connections = new http.Agent({ keepAlive: true });
+  let next = 0;
+  const call = (i) => new Promise((resolve, reject) => {
+    const r = http.request(`${bus.url}/v1/chat/completions`, {
+      agent: connections, method: "POST",
+      headers: { authorization: `Bearer ${userKey}`, "content-type": "application/json", "x-tangle-runid": run, "x-tangle-turnid": `${run}.t${i}.${agent}` },
+    }, (answer) => answer.resume().on("end", () => (answer.statusCode === 200 ? resolve() : reject(new Error(`turn ${i}: ${answer.statusCode}`)))).on("error", reject));
+    r.on("error", reject).end(JSON.stringify({ model: agent, messages: [{ role: "user", content: `turn ${i}` }] }));
+  });
+  await Promise.all(Array.from({ length: 32 }, async () => {
+    for (let i = next++; i < turns; i = next++) await call(i);
+  }));
+  connections.destroy();
+}
+
 const chrome = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 
-// visit opens a browser of its own at the console of a bus, signed in. When the
-// test ends it must have seen no error, and asked nobody else for anything.
+let browser; // of all tests of a file; each has a context of its own, with its cookies
+after(async () => (await browser)?.close());
+
+// visit opens the console of a bus in a browser that nobody used before, signed
+// in. When the test ends it must have seen no error, and asked nobody else for
+// anything.
 export async function visit(t, bus, options = {}) {
-  const profile = await mkdtemp(path.join(folder, "profile-"));
-  const context = await chromium.launchPersistentContext(profile, {
-    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", headless: true, args: chrome, viewport: { width: 1280, height: 860 }, ...options,
-  });
-  const page = context.pages()[0] ?? (await context.newPage());
+  browser ??= chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", headless: true, args: chrome });
+  const context = await (await browser).newContext({ viewport: { width: 1280, height: 860 }, ...options });
+  const page = await context.newPage();
   const errors = [], elsewhere = [];
   page.on("console", (m) => m.type() === "error" && errors.push(m.text()));
   page.on("pageerror", (e) => errors.push(String(e)));
   context.on("request", (r) => new URL(r.url()).host !== new URL(bus.console).host && elsewhere.push(r.url()));
-  t.after(async () => {
+  atEnd(t, async () => {
     await context.close();
     assert.deepEqual(errors, [], "errors in the browser's console");
     assert.deepEqual(elsewhere, [], "requests to others");

@@ -90,6 +90,10 @@ func TestDeadline(t *testing.T) {
 		if again, err := ran(t.Context(), c, o); err != nil || again.Halt.Kind != agentbus.HaltDeadline || len(a.calls) != 2 {
 			t.Errorf("it was not final: %+v, %v, %d calls", again.Halt, err, len(a.calls))
 		}
+		o.Run, o.Deadline = "late", began // it has passed before there is a run
+		if r, err = ran(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltDeadline || r.Halt.Turns != 0 || len(a.calls) != 2 {
+			t.Errorf("%+v, %v, %d calls", r.Halt, err, len(a.calls))
+		}
 	})
 }
 

@@ -203,14 +203,17 @@ func (c *Conversation) participantFaults(i int) (faults []error) {
 	fault := func(field, format string, args ...any) {
 		faults = append(faults, fmt.Errorf("participants[%d].%s: "+format, append([]any{i, field}, args...)...))
 	}
-	if strings.TrimSpace(string(p.Name)) == "" {
+	blank := strings.TrimSpace(string(p.Name)) == ""
+	if blank {
 		fault("name", "must not be blank")
-		return faults
 	}
 	if p.Slug != "" && agentbus.Speaker(p.Slug).Slug() != p.Slug {
 		fault("slug", "%q is not a slug, but %q would be", p.Slug, agentbus.Speaker(p.Slug).Slug())
 	}
 	for j := range i {
+		if blank {
+			break
+		}
 		if q := &c.Participants[j]; q.slug() == p.slug() && strings.TrimSpace(string(q.Name)) != "" {
 			fault("name", "%q and %q are both %q in turn ids; give one of them a slug: of its own", q.Name, p.Name, p.slug())
 			break

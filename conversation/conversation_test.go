@@ -59,7 +59,7 @@ func plan(c conversation.Conversation, p conversation.Plan) conversation.Convers
 func TestValidateNamesEveryFault(t *testing.T) {
 	t.Parallel()
 	var a agents
-	c := talk(-1, "", a.says("x"), "一", a.says("x"), "二", nil, "d", a.says("x"))
+	c := talk(-1, "", nil, "一", a.says("x"), "二", nil, "d", a.says("x"))
 	c.Name = ""
 	c.Budget = new(agentbus.Micros(-1))
 	c.Plan = conversation.RoundRobin{}
@@ -69,7 +69,7 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	for _, want := range []string{
-		"name: must not be blank", "participants[0].name: must not be blank",
+		"name: must not be blank", "participants[0].name: must not be blank", "participants[0].backend: is required",
 		`participants[2].name: "一" and "二" are both "anon" in turn ids; give one of them a slug:`, "participants[2].backend: is required",
 		`participants[3].slug: "Not a slug" is not a slug, but "not-a-slug" would be`, `participants[3].auth: "sometimes"`,
 		"participants[3].max_cost: ", "max_turns: ", "budget: ", "plan: round-robin names nobody",

@@ -109,11 +109,6 @@ func (d *driver) run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if !d.options.Deadline.IsZero() {
-		var stop context.CancelFunc
-		ctx, stop = context.WithDeadlineCause(ctx, d.options.Deadline, errDeadline)
-		defer stop()
-	}
 	if err := d.open(ctx); err != nil {
 		return err
 	}
@@ -124,6 +119,11 @@ func (d *driver) run(ctx context.Context) error {
 		d.begun()
 		d.emit(Event{Type: EventHalted, Result: d.result(*d.execution.Halt)})
 		return nil
+	}
+	if !d.options.Deadline.IsZero() { // not before there is a run that it can halt
+		var expire context.CancelFunc
+		ctx, expire = context.WithDeadlineCause(ctx, d.options.Deadline, errDeadline)
+		defer expire()
 	}
 	stop := d.keepLease(ctx, cancel)
 	defer stop() // also when the reader of the events panics

@@ -107,7 +107,7 @@ func (d *driver) overrun(h *agentbus.Halt) agentbus.Event {
 
 // overtime is what a deadline tells.
 func (d *driver) overtime() agentbus.CapBreached {
-	limit := max(0, d.options.Deadline.Sub(d.execution.Began).Milliseconds())
+	limit := max(0, cmp.Or(d.options.Timeout, d.options.Deadline.Sub(d.execution.Began)).Milliseconds())
 	return agentbus.CapBreached{Kind: "run-duration", Limit: float64(limit), Observed: float64(max(limit+1, time.Since(d.execution.Began).Milliseconds()))}
 }
 

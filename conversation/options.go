@@ -65,6 +65,9 @@ type Options struct {
 	// Deadline halts the run; zero never does. What the run waits for expires then
 	// at the latest.
 	Deadline time.Time
+	// Timeout is what Deadline was made of, as the run tells it when that has passed
+	// (E35); 0 is the time from its beginning to Deadline.
+	Timeout time.Duration
 	// Budget is shared with other runs, beside the conversation's own; nil is
 	// none. A nested run is always charged to those of the run around it.
 	Budget *Budget

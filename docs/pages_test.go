@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -23,7 +24,7 @@ func TestPages(t *testing.T) {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			all := blocks(t, page)
-			needs(t, all)
+			needs(t, page, all)
 			var s *session
 			printed := ""
 			for _, b := range all {
@@ -56,6 +57,9 @@ func begin(t *testing.T, page string) *session {
 	}
 	for _, name := range scripts {
 		if script, err := os.ReadFile(filepath.Join("testdata", name)); err == nil {
+			if bytes.HasPrefix(script, []byte("openssl ")) {
+				require.Tool(t, "openssl")
+			}
 			s.run(t, string(script))
 		}
 	}
@@ -63,20 +67,19 @@ func begin(t *testing.T, page string) *session {
 }
 
 // needs says what a page wants of this machine.
-func needs(t *testing.T, all []block) {
+func needs(t *testing.T, page string, all []block) {
 	t.Helper()
+	at := clients[page]
 	for _, b := range all {
 		switch {
 		case b.reason != "":
 		case b.lang == "js":
 			require.Tool(t, "node")
-			if _, err := os.Stat("../interop/node_modules/openai"); err != nil {
-				require.Missing(t, "interop/node_modules (make clients)")
-			}
+			installed(t, at+"node_modules/.package-lock.json")
 		case b.lang == "python":
-			if _, err := os.Stat("../interop/.venv/ready"); err != nil {
-				require.Missing(t, "interop/.venv (make clients)")
-			}
+			installed(t, at+".venv/ready")
+		case b.rest == "envoy":
+			installed(t, ".venv/bin/envoy")
 		case b.lang == "nginx":
 			if _, err := os.Stat("/usr/sbin/nginx"); err != nil {
 				require.Tool(t, "nginx")
@@ -84,6 +87,18 @@ func needs(t *testing.T, all []block) {
 		case b.lang == "sh" && strings.Contains(b.text, "curl "):
 			require.Tool(t, "curl")
 		}
+	}
+}
+
+// clients are the folders below interop of what pages are run with, where it is
+// not interop itself. Their scripts in testdata put them first.
+var clients = map[string]string{"docs/guides/adk.md": "adk/", "docs/guides/mastra.md": "mastra/"}
+
+// installed skips a test without a file below interop.
+func installed(t *testing.T, name string) {
+	t.Helper()
+	if _, err := os.Stat("../interop/" + name); err != nil {
+		require.Missing(t, "interop/"+name+" (make clients)")
 	}
 }
 
@@ -103,9 +118,11 @@ func perform(t *testing.T, s *session, b block, before string) string {
 			return s.run(t, b.text)
 		}
 	case "yaml":
-		if b.rest == "kagent" {
+		switch b.rest {
+		case "kagent":
 			checkKagent(t, b)
-		} else {
+		case "envoy":
+		default:
 			checkConfig(t, b)
 		}
 	case "go":

@@ -3,6 +3,7 @@ package docs_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -62,15 +63,30 @@ func newSession(t *testing.T, dir string) *session {
 		t.Fatal(err)
 	}
 	listen, adminListen := free(t), free(t)
-	s := &session{dir: dir, bus: listen, ports: strings.NewReplacer("127.0.0.1:8080", listen, "127.0.0.1:8081", adminListen, "127.0.0.1:8443", free(t), "127.0.0.1:9099", free(t))}
-	path := bin + ":" + filepath.Join(root, "interop", ".venv", "bin") + ":" + os.Getenv("PATH") + ":/usr/sbin"
+	s := &session{dir: dir, bus: listen, ports: replacer(map[string]string{
+		"8080": listen, "8081": adminListen, "8443": free(t), "8444": free(t), "9099": free(t),
+	})}
+	interop := filepath.Join(root, "interop")
+	path := bin + ":" + filepath.Join(interop, ".venv", "bin") + ":" + os.Getenv("PATH") + ":/usr/sbin"
 	s.env = []string{
 		"PATH=" + path, "HOME=" + dir, "XDG_CACHE_HOME=" + filepath.Join(dir, ".cache"), "AGENTBUS_LISTEN=" + listen, "AGENTBUS_ADMIN_LISTEN=" + adminListen,
 		"GOCACHE=" + output(t, root, "go", "env", "GOCACHE"), "GOMODCACHE=" + output(t, root, "go", "env", "GOMODCACHE"),
-		"ANONYMIZED_TELEMETRY=false", "DO_NOT_TRACK=1", "MASTRA_TELEMETRY_DISABLED=1",
+		"ANONYMIZED_TELEMETRY=false", "DO_NOT_TRACK=1", "MASTRA_TELEMETRY_DISABLED=1", "LITELLM_LOCAL_MODEL_COST_MAP=True",
+		"INTEROP=" + interop, // for the scripts in testdata
 	}
-	_ = os.Symlink(filepath.Join(root, "interop", "node_modules"), filepath.Join(dir, "node_modules")) // for pages in JavaScript
+	_ = os.Symlink(filepath.Join(interop, "node_modules"), filepath.Join(dir, "node_modules")) // for pages in JavaScript
 	return s
+}
+
+// replacer puts addresses in the place of those with the ports of the documents,
+// which Envoy writes as two fields.
+func replacer(addresses map[string]string) *strings.Replacer {
+	var pairs []string
+	for port, address := range addresses {
+		host, other, _ := strings.Cut(address, ":")
+		pairs = append(pairs, "127.0.0.1:"+port, address, "address: 127.0.0.1, port_value: "+port, "address: "+host+", port_value: "+other)
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 // free returns an address of this machine where nobody listens.
@@ -156,7 +172,7 @@ func (s *session) serve(t *testing.T, command string) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	for !ready(t, "http://"+s.bus+"/readyz") {
+	for !ready(t, "http://"+s.bus+"/readyz") && !ready(t, "https://"+s.bus+"/readyz") {
 		select {
 		case err := <-ended:
 			t.Fatalf("%s: %v: %s", command, err, complaint.String())
@@ -177,7 +193,8 @@ func ready(t *testing.T, url string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.DefaultTransport.RoundTrip(req)
+	client := http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // whether it serves, not who it is
+	resp, err := client.RoundTrip(req)
 	if err != nil {
 		return false
 	}

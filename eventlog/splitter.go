@@ -66,10 +66,10 @@ func (s *Splitter) decided(text string) (cut int, open bool) {
 		cut = min(cut, partial(text, head))
 	}
 	cut = min(cut, token)
-	for _, m := range s.r.find.FindAllStringIndex(text, -1) {
-		if m[0] < cut && cut < m[1] {
-			if cut = m[1]; cut == len(text) {
-				return m[0], false // a shape may go on
+	for _, m := range s.r.matches(text) {
+		if m.from < cut && cut < m.to {
+			if cut = m.to; cut == len(text) {
+				return m.from, false // a shape may go on
 			}
 		}
 	}

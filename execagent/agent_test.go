@@ -51,7 +51,11 @@ func newAgentWith(t *testing.T, c execagent.Config, tokens execagent.Tokens, scr
 	if c.Timeout == 0 {
 		c.Timeout = time.Minute
 	}
+	c.Env = append(c.Env, "GORACE") // for its supervisor
 	c.Lookup = func(name string) (string, bool) {
+		if name == "GORACE" {
+			return os.LookupEnv(name)
+		}
 		v, ok := map[string]string{"PATH": os.Getenv("PATH"), "HOME": "/home", "CANARY": "canary", "NAMED": "named"}[name]
 		return v, ok
 	}
@@ -237,7 +241,7 @@ func TestEnvironment(t *testing.T) {
 	if len(env["AGENTBUS_PROCESS"]) < 20 {
 		t.Errorf("process %q", env["AGENTBUS_PROCESS"])
 	}
-	for _, ofTheShell := range []string{"AGENTBUS_TOKEN", "AGENTBUS_PROCESS", "PWD", "OLDPWD", "SHLVL", "_"} {
+	for _, ofTheShell := range []string{"AGENTBUS_TOKEN", "AGENTBUS_PROCESS", "GORACE", "PWD", "OLDPWD", "SHLVL", "_"} {
 		delete(env, ofTheShell)
 	}
 	want := map[string]string{
@@ -255,6 +259,10 @@ func TestEnvironment(t *testing.T) {
 	env = read(execagent.Config{Env: []string{"NAMED", "UNSET"}, ForwardAuthorizationEnv: "USER_KEY"})
 	if env["NAMED"] != "named" || env["USER_KEY"] != "Bearer sk-origin-secret" || env["AGENTBUS_URL"] != "" || env["CANARY"] != "" {
 		t.Errorf("%q", env)
+	}
+	traced, err := agentbus.Collect(newAgent(t, execagent.Config{}, "env"+apart).Call(t.Context(), &agentbus.Call{Lineage: agentbus.Lineage{Run: "r", Turn: "r.t0.prog"}}))
+	if err != nil || !strings.Contains(together(traced.Text), "\nTRACEPARENT=00-") { // always set
+		t.Errorf("%q, %v", traced.Text, err)
 	}
 }
 

@@ -54,12 +54,10 @@ func (a *Agent) ofTurn(l agentbus.Lineage, token agentbus.Credential) map[string
 		EnvToken: token.Reveal(), //nolint:forbidigo // the program's own, for its turn (B2)
 		EnvRunID: string(l.Run), EnvTurnID: string(l.Turn), EnvDepth: strconv.Itoa(l.Depth), EnvMaxDepth: strconv.Itoa(a.config.MaxDepth),
 		EnvRootContext: root, EnvParentContext: root,
+		EnvTraceParent: cmp.Or(l.TraceParent, agentbus.NewTrace().String()), // always set: what the program traces belongs together
 	}
 	if url := a.config.URL(); url != "" {
 		env[EnvURL] = url
-	}
-	if l.TraceParent != "" {
-		env[EnvTraceParent] = l.TraceParent
 	}
 	if name := a.config.ForwardAuthorizationEnv; name != "" && !l.Auth.IsZero() {
 		env[name] = l.Auth.Reveal() //nolint:forbidigo // handed to a program by configuration (P19)

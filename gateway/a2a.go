@@ -107,6 +107,9 @@ func envelopeOf(r *http.Request) *envelope {
 	case below == restMount || strings.HasPrefix(below, restMount+"/"):
 		e.binding, e.below = a2a.REST, strings.TrimPrefix(below, restMount)
 		e.call.Method, e.call.TaskID = a2a.MethodAt(r.Method, e.below)
+		if e.call.Operation == a2a.OpList && r.URL.RawQuery != "" {
+			e.call.ContextID = r.URL.Query().Get("contextId")
+		}
 	default:
 		e.fault = &agentbus.Error{
 			Code: agentbus.CodeAgentNotFound, Message: "an A2A agent has nothing at this path",
@@ -125,10 +128,13 @@ func (e *envelope) peek(body []byte) {
 	if e.card || e.fault != nil {
 		return
 	}
-	task := e.call.TaskID // that the path names
-	call, err := a2a.Peek(e.binding, e.call.Method, body)
-	if e.call, e.fault = call, err; task != "" {
-		e.call.TaskID = task
+	asked := e.call // by the path and the query
+	e.call, e.fault = a2a.Peek(e.binding, asked.Method, body)
+	if asked.TaskID != "" {
+		e.call.TaskID = asked.TaskID
+	}
+	if asked.ContextID != "" {
+		e.call.ContextID = asked.ContextID
 	}
 }
 
@@ -152,7 +158,11 @@ func (x *exchange) isCall(r *http.Request) bool {
 // writeError answers the caller with one of our own errors, in its dialect (A14).
 func (x *exchange) writeError(w http.ResponseWriter, err error) {
 	if e := x.envelope; e != nil {
-		a2a.WriteError(w, e.binding, e.id(x.body), err)
+		write := a2a.WriteError
+		if e.call.Operation.Streams() {
+			write = a2a.WriteStreamError
+		}
+		write(w, e.binding, e.id(x.body), err)
 		return
 	}
 	if e, ok := errors.AsType[*a2a.Error](err); ok {
@@ -195,7 +205,7 @@ func versionOf(r *http.Request) (string, error) {
 	if r.URL.RawQuery != "" {
 		told = append(slices.Clip(told), r.URL.Query()["A2A-Version"]...)
 	}
-	if told = slices.Compact(told); len(told) > 1 || len(told) == 1 && strings.Contains(told[0], ",") {
+	if len(told) > 1 || len(told) == 1 && strings.Contains(told[0], ",") {
 		return "", &agentbus.Error{
 			Code: agentbus.CodeDuplicateHeader, Message: "A2A-Version must be sent once",
 			Explain: &agentbus.Explain{Rule: "A8", Next: "send one A2A-Version"},

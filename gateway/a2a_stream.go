@@ -287,7 +287,7 @@ func (s *events) finish(err error) {
 		x.failed = err
 		s.gateway.void(s.r.Context(), x, err, s.usage, x.target.cost(s.usage))
 	}
-	_ = s.write(append([]byte("\n\n"), a2a.ErrorOf(err).Event(s.tap.binding, x.envelope.id(x.body))...)) // the blank line ends whatever the agent left open
+	_ = s.write(x.errorEvent(err))
 	x.cut(err)
 }
 

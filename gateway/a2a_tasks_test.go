@@ -75,7 +75,15 @@ func TestA2ATasksAreWhereTheyWereSeen(t *testing.T) {
 		if got := b.send(http.MethodPost, "/a2a/critic", rpc("r1", "ListTasks", `{}`), asAlice); fault(got) != "200 -32004 UNSUPPORTED_OPERATION" {
 			t.Error(got)
 		}
-		if got := b.send(http.MethodPost, "/a2a/critic", rpc("r1", "ListTasks", `{"contextId":"ctx-two"}`), asAlice); gjson.Get(got.body, "result.id").Str != "task-two" {
+		for _, got := range []answer{
+			b.send(http.MethodPost, "/a2a/critic", rpc("r1", "ListTasks", `{"contextId":"ctx-two"}`), asAlice),
+			b.send(http.MethodGet, "/a2a/critic/rest/tasks?contextId=ctx-two", "", asAlice),
+		} {
+			if gjson.Get(got.body, "result.id").Str != "task-two" {
+				t.Error(got)
+			}
+		}
+		if got := b.send(http.MethodGet, "/a2a/critic/rest/tasks", "", asAlice); fault(got) != "400 400 UNSUPPORTED_OPERATION" {
 			t.Error(got)
 		}
 	}
@@ -98,11 +106,20 @@ func TestA2AAnothersTask(t *testing.T) {
 		{"POST", "/a2a/critic", rpc("r1", "SendMessage", `{"message":{"task_id":"task-x"}}`), "200 -32001 TASK_NOT_FOUND"},
 		{"POST", "/a2a/critic", rpc("r1", "ListTaskPushNotificationConfigs", `{"taskId":"task-x"}`), "200 -32001 TASK_NOT_FOUND"},
 		{"GET", "/a2a/critic/rest/tasks/task-x", "", "404 404 TASK_NOT_FOUND"},
+		{"POST", "/a2a/critic/rest/message:send", `{"message":{"taskId":"task-x"}}`, "404 404 TASK_NOT_FOUND"},
+		{"POST", "/a2a/critic/rest/v1/message:send", `{"request":{"task_id":"task-x"}}`, "404 404 TASK_NOT_FOUND"},
 		{"GET", "/a2a/critic/rest//tasks/task%2Dx/", "", "404 404 TASK_NOT_FOUND"},
 		{"GET", "/a2a/critic/rest/acme/tasks/task-x:subscribe", "", "404 404 TASK_NOT_FOUND"},
 		{"DELETE", "/a2a/critic/rest/tasks/task-x/pushNotificationConfigs/1", "", "404 404 TASK_NOT_FOUND"},
 	} {
-		if got := b.send(c.method, c.path, c.body, asBob); fault(got) != c.want {
+		got := b.send(c.method, c.path, c.body, asBob)
+		if strings.Contains(c.body, "SubscribeToTask") { // A14: who reads events reads an event
+			body, isEvent := strings.CutPrefix(got.body, "data: ")
+			if got.body = strings.TrimSuffix(body, "\n\n"); !isEvent || got.header.Get("Content-Type") != "text/event-stream" {
+				t.Errorf("a stream is refused as %v %v", got, got.header)
+			}
+		}
+		if fault(got) != c.want {
 			t.Errorf("%s %s: %v", c.method, c.path, got)
 		}
 	}

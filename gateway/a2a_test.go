@@ -113,7 +113,7 @@ func TestA2ACall(t *testing.T) {
 		for name, want := range map[string]string{ // A7, A9, P8, P22, K5
 			"Authorization": "Bearer " + agentKey, "X-Tangle-Forwarded-Authorization": "Bearer " + aliceKey, "X-Tangle-Forwarded-Depth": "1", "X-Tangle-Runid": "run1",
 			"A2a-Version": "1.0", "A2a-Extensions": "https://a, https://b, https://c", "X-Extra": "1", "X-Other": "", "Cookie": "", "X-Kagent-Root-Context-Id": "root-1",
-			"X-User-Id": "", "X-Kagent-Source": "", "Accept-Encoding": "", "Last-Event-Id": "4", // X30
+			"X-User-Id": "", "X-Kagent-Source": "", "Accept-Encoding": "identity", "Last-Event-Id": "4", // X30
 		} {
 			if got := strings.Join(h.header[name], "|"); got != want {
 				t.Errorf("%s: %q, want %q", name, got, want)
@@ -201,9 +201,11 @@ func TestA2ARefusals(t *testing.T) {
 		{"GET", "400 -32602 INVALID_REQUEST", "", b.send(http.MethodGet, "/a2a/critic", "", asAlice)},
 		{"elsewhere", "404 -32000 AGENT_NOT_FOUND", "r1", post("/a2a/critic/elsewhere", sendHi, asAlice)},
 		{"dots", "400 400 INVALID_REQUEST", "", post("/a2a/critic/rest/%2e%2e/x", "{}", asAlice)},
-		{"two versions", "400 -32602 DUPLICATE_HEADER", "r1", post("/a2a/critic?A2A-Version=0.3", sendHi, asAlice, "A2A-Version: 1.0")},                                                                               // A8
+		{"two versions", "400 -32602 DUPLICATE_HEADER", "r1", post("/a2a/critic?A2A-Version=0.3", sendHi, asAlice, "A2A-Version: 1.0")}, // A8
+		{"one version twice", "400 -32602 DUPLICATE_HEADER", "r1", post("/a2a/critic", sendHi, asAlice, "A2A-Version: 1.0", "A2A-Version: 1.0")},
 		{"webhook", "200 -32003 PUSH_NOTIFICATION_NOT_SUPPORTED", "r1", post("/a2a/critic", rpc("r1", "SendMessage", `{"message":{},"configuration":{"taskPushNotificationConfig":{"url":"https://h/"}}}`), asAlice)}, // A17, X36
 		{"old webhook", "200 -32003 PUSH_NOTIFICATION_NOT_SUPPORTED", "r1", post("/a2a/critic", rpc("r1", "message/stream", `{"message":{},"configuration":{"pushNotificationConfig":{"url":"https://h/"}}}`), asAlice)},
+		{"REST webhook of 0.3", "400 400 PUSH_NOTIFICATION_NOT_SUPPORTED", "", post("/a2a/critic/rest/v1/message:send", `{"message":{},"configuration":{"pushNotification":{"url":"https://h/"}}}`, asAlice)},
 		{"webhooks", "200 -32003 PUSH_NOTIFICATION_NOT_SUPPORTED", "r1", post("/a2a/critic", rpc("r1", "CreateTaskPushNotificationConfig", `{"taskId":"t","url":"https://h/"}`), asAlice)},
 		{"REST webhooks", "400 400 PUSH_NOTIFICATION_NOT_SUPPORTED", "", post("/a2a/critic/rest/tasks/t/pushNotificationConfigs", `{"url":"https://h/"}`, asAlice)},
 	} {

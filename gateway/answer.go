@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,6 +69,11 @@ func (a *answer) pass() {
 			Code: agentbus.CodeAgentRedirected, Message: "agent " + x.target.Name + " answered with a redirect, which is never followed",
 			Explain: &agentbus.Explain{Rule: "P23", Observed: a.resp.StatusCode, Next: "configure the agent under the address it redirects to"},
 		})
+	case a.coded():
+		a.gateway.fail(a.w, a.r, x, &agentbus.Error{
+			Code: agentbus.CodeAgentUnavailable, Message: "agent " + x.target.Name + " answered in a content coding, though it was asked for none",
+			Explain: &agentbus.Explain{Rule: "G11", Observed: a.resp.Header.Get("Content-Encoding"), Next: "have what compresses the answers of the agent leave that out"},
+		})
 	case x.envelope != nil:
 		a.passA2A(sse)
 	case x.flight == nil:
@@ -85,6 +91,14 @@ func (a *answer) redirects() bool {
 	status := a.resp.StatusCode
 	return status >= 300 && status < 400 &&
 		(status != http.StatusNotModified || a.exchange.flight != nil && a.exchange.dialect != dialectOther)
+}
+
+// coded reports whether an answer that is read here came so that it cannot be
+// (G11). What an agent's own paths answer, and its errors, pass as they are.
+func (a *answer) coded() bool {
+	coding, x := a.resp.Header.Get("Content-Encoding"), a.exchange
+	return coding != "" && !strings.EqualFold(coding, "identity") && a.resp.StatusCode < http.StatusMultipleChoices &&
+		(x.envelope != nil || x.flight != nil && x.dialect != dialectOther)
 }
 
 func isSSE(h http.Header) bool {
@@ -454,7 +468,7 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	faults.At(faults.SettleBefore)
 	err := a.gateway.cfg.Ledger.Settle(context.WithoutCancel(a.r.Context()), agentbus.Settlement{
 		ID: x.record.ID, Attempt: x.attempt, Reply: reply, Appended: a.appended, Drop: drop,
-		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed, Ended: time.Now(),
+		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed, Sent: x.recorder.wasSent(), Ended: time.Now(),
 	})
 	faults.At(faults.SettleAfter)
 	if len(a.claimed) > 0 && agentbus.CodeOf(err) == agentbus.CodeRunNotFound {

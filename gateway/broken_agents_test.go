@@ -62,7 +62,8 @@ func TestBrokenAnswers(t *testing.T) {
 		"garbage":                 {wire(okJSON, "\x00\x01garbage"), false, 502, "is not one of its API"},
 		"a list":                  {wire(okJSON, "[1]"), false, 502, "is not one of its API"},
 		"two objects":             {wire(okJSON, "{}{}"), false, 502, "is not one of its API"},
-		"compressed":              {wire(okJSON+"\nContent-Encoding: gzip", "\x1f\x8b\x08"), false, 502, "is not one of its API"},
+		"compressed":              {wire(okJSON+"\nContent-Encoding: gzip", "\x1f\x8b\x08"), false, 502, "in a content coding"}, // G11
+		"a compressed stream":     {wire(okSSE+"\nContent-Encoding: br", "\x1f\x8b\x08"), true, 502, "in a content coding"},
 		"no choices for a stream": {wire(okJSON, `{"x":1}`), true, 502, "is not one of its API"},
 		"no content at all":       {wire("HTTP/1.1 204 No Content"), false, 502, "is not one of its API"},
 		"HTML under 202":          {wire("HTTP/1.1 202 Accepted\nContent-Type: text/html\nConnection: close", "<html>"), false, 502, "is not one of its API"},

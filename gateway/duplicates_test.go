@@ -372,6 +372,24 @@ func TestAttachedToFailure(t *testing.T) {
 	}
 }
 
+// TestAttachedToBrokenStream: G15, G22, duplicates of a stream that breaks off
+// read why, as its own caller does.
+func TestAttachedToBrokenStream(t *testing.T) {
+	t.Parallel()
+	more := make(chan struct{})
+	b := newBus(t, nil, newAgent(t, "critic", streamUntil(more, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })))
+	streams := []*reading{b.openStream("critic", turn("r", "t")...), b.openStream("critic", turn("r", "t")...)}
+	for _, s := range streams {
+		s.reads(helloEvent)
+	}
+	close(more)
+	for i, s := range streams {
+		if got, err := io.ReadAll(s.Body); err == nil || !strings.Contains(string(got), `"code":"agent_unavailable"`) {
+			t.Errorf("stream %d reads %q, %v", i, got, err)
+		}
+	}
+}
+
 // TestNotFinal: G23, an agent's "later" passes as it is, is not stored, costs
 // nothing and leaves the key free; what it used is kept as unbilled (G20).
 func TestNotFinal(t *testing.T) {

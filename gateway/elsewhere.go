@@ -154,66 +154,70 @@ type follower struct {
 	call    agentbus.CallRecord
 	place   int // of the next piece
 	respell *respeller
+	left    bool // the caller has gone: what comes is for those who attached here
 }
 
 // follow answers a duplicate with the stream of a call elsewhere: the frames so
-// far, then the live ones, and the end from the ledger (G22).
+// far, then the live ones, and the end from the ledger (G22). It goes on when its
+// caller leaves while others are attached here.
 func (g *Gateway) follow(w http.ResponseWriter, r *http.Request, x *exchange, call agentbus.CallRecord) {
 	d := &follower{Gateway: g, x: x, w: w, call: call}
+	ctx, gone := context.WithoutCancel(r.Context()), r.Context().Done()
 	look := time.NewTicker(lookTold)
 	defer look.Stop()
 	for {
 		rung, release := g.cfg.WatchCall(x.want.key)
-		done := d.take(r.Context()) || d.ended(r.Context())
+		d.take(ctx)
+		done := d.ended(ctx)
 		if !done {
 			select {
 			case <-rung:
 			case <-look.C:
-			case <-r.Context().Done():
+			case <-gone:
+				d.left, gone = true, nil
 			}
 		}
 		if release(); done {
 			return
 		}
-		if r.Context().Err() != nil {
-			x.failed = errElsewhere // who attached here
+		if d.left && (x.inProcess != nil || !x.leads.attended()) { // a driver of this bus waits for what it aborts
+			x.failed = errElsewhere // who attached meanwhile comes again
 			return
 		}
 	}
 }
 
-// take passes on what was told since, and reports whether the caller has left.
-func (d *follower) take(ctx context.Context) (left bool) {
+// take passes on what was told since.
+func (d *follower) take(ctx context.Context) {
 	for {
 		told, err := d.cfg.Streams.ToldStream(ctx, d.call.ID, d.call.Attempts, d.place)
 		if err != nil || len(told) == 0 || told[0].Place != d.place {
-			return false // the ledger tells the rest
+			return // the ledger tells the rest
 		}
 		for i := range told {
-			if told[i].Place == d.place && !d.pass(&told[i]) {
-				return true
+			if told[i].Place == d.place {
+				d.pass(&told[i])
 			}
 		}
 	}
 }
 
-// pass passes a piece on, to those who attached here too. It reports false when
-// the caller has left.
-func (d *follower) pass(p *agentbus.StreamPiece) bool {
-	f, x := d.x.leads, d.x
+// pass passes a piece on, to those who attached here too.
+func (d *follower) pass(p *agentbus.StreamPiece) {
 	if p.Place == 0 {
-		f.head(p.Status, p.Header)
-		x.replayHead(d.w, d.call, "attached", p.Status, p.Header)
-		x.record.State = agentbus.CallVoided // unless it is settled
-		d.respell = x.respeller(p.Header)
+		d.begin(p.Status, p.Header)
+		d.x.record.State = agentbus.CallVoided // unless it is settled
 	}
 	d.place++
-	f.publish(p.Data, d.cfg.MaxReply)
-	if d.send(d.w, d.respell.feed(p.Data, false)) != nil {
-		x.failed = errElsewhere
-		return false
-	}
-	return true
+	d.x.leads.publish(p.Data, d.cfg.MaxReply)
+	d.left = d.left || d.send(d.w, d.respell.feed(p.Data, false)) != nil
+}
+
+// begin begins the answer, here and for those who attached to it.
+func (d *follower) begin(status int, header http.Header) {
+	d.x.leads.head(status, header)
+	d.x.replayHead(d.w, d.call, "attached", status, header)
+	d.respell = d.x.respeller(header)
 }
 
 // ended asks the ledger whether the call has ended, and ends the answer as it
@@ -227,16 +231,20 @@ func (d *follower) ended(ctx context.Context) bool {
 	case found && got.Outcome == agentbus.OutcomeInFlight && got.Call.Attempts == d.call.Attempts && d.cfg.Alive(d.call.Owner):
 		return false
 	case found && got.Outcome == agentbus.OutcomeExpired:
-		d.cut(errReplyExpired)
+		return d.fail(errReplyExpired)
 	case d.stopped.has(d.call.Run):
-		d.cut(errRunStopped)
+		return d.fail(errRunStopped)
 	case !found || got.Outcome != agentbus.OutcomeSettled:
-		d.cut(errLeaderGone)
+		return d.fail(errLeaderGone)
+	}
+	if d.place == 0 { // it ended, and what was told was removed, before any of it was read
+		d.call = got.Call
+		d.begin(got.Reply.Status, got.Reply.Header)
 	}
 	sent := f.view(0)
 	rest, same := bytes.CutPrefix(got.Reply.Body, sent.body)
 	if !same || sent.over {
-		d.cut(errReplyExpired)
+		return d.fail(errReplyExpired)
 	}
 	x.record.State = got.Call.State
 	f.change(func() { f.call = got.Call })
@@ -247,8 +255,13 @@ func (d *follower) ended(ctx context.Context) bool {
 	return true
 }
 
-// cut ends an answer that broke off, here and for those who attached to it.
-func (d *follower) cut(err error) {
+// fail ends an answer that broke off, or has not begun, here and for those who
+// attached to it.
+func (d *follower) fail(err error) bool {
 	d.x.failed = err
-	d.x.cut(err)
+	if d.place > 0 {
+		d.breakOff(d.w, d.x, err)
+	}
+	d.x.refuse(d.w, err)
+	return true
 }

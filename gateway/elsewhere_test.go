@@ -18,20 +18,26 @@ import (
 // each other that they live while alive says so.
 func twoBuses(t *testing.T, alive *atomic.Bool, agents ...*agent) (one, two *bus) {
 	t.Helper()
+	return twoBusesOver(t, alive, func(s gateway.Streams) gateway.Streams { return s }, agents...)
+}
+
+// twoBusesOver is twoBuses, of which the second reads what is told through.
+func twoBusesOver(t *testing.T, alive *atomic.Bool, through func(gateway.Streams) gateway.Streams, agents ...*agent) (one, two *bus) {
+	t.Helper()
 	alive.Store(true)
 	path := filepath.Join(t.TempDir(), "bus.db")
 	store := openStore(t, path)
 	ctx, stop := context.WithCancel(t.Context())
 	var telling sync.WaitGroup
 	t.Cleanup(func() { stop(); telling.Wait() })
-	join := func(owner string) *bus {
+	join := func(owner string, streams gateway.Streams) *bus {
 		b := busOver(t, store, path, func(c *gateway.Config) {
-			c.Owner, c.Streams, c.Alive = owner, store, func(string) bool { return alive.Load() }
+			c.Owner, c.Streams, c.Alive = owner, streams, func(string) bool { return alive.Load() }
 		}, agents...)
 		telling.Go(func() { b.TellStreams(ctx) })
 		return b
 	}
-	return join("one"), join("two")
+	return join("one", store), join("two", through(store))
 }
 
 // streamUntil is an agent that says hello, and more once more is closed.
@@ -84,6 +90,78 @@ func TestFollowElsewhere(t *testing.T) {
 	}
 }
 
+// TestFollowerLeaves: G22, those who attached to a duplicate that follows a stream
+// elsewhere read it to its end, although that one leaves.
+func TestFollowerLeaves(t *testing.T) {
+	t.Parallel()
+	const rest = loEvent + usageEvent + doneEvent
+	first, last := make(chan struct{}), make(chan struct{})
+	a := newAgent(t, "critic", streamUntil(first, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, loEvent)
+		_ = http.NewResponseController(w).Flush()
+		<-last
+		_, _ = io.WriteString(w, rest)
+	}))
+	one, two := twoBuses(t, new(atomic.Bool), a)
+	one.openStream("critic", turn("r", "t")...).reads(helloEvent)
+	leaves := two.openStream("critic", turn("r", "t")...)
+	leaves.reads(helloEvent)
+	stays := two.openStream("critic", turn("r", "t")...)
+	stays.reads(helloEvent)
+	_ = leaves.Body.Close()
+	close(first)
+	stays.reads(loEvent)
+	close(last)
+	stays.reads(rest)
+	stays.ends()
+	if r := two.one("r", agentbus.CallSettled); a.executions() != 1 || r.Attempts != 1 {
+		t.Errorf("%d executions, recorded as %+v", a.executions(), r)
+	}
+	two.await("r", func([]agentbus.CallRecord) bool { return two.InFlight() == 0 })
+}
+
+// forgetful shows only once that a stream is told: it ended, and what was told was
+// removed, before it could be read.
+type forgetful struct {
+	gateway.Streams
+
+	once  sync.Once
+	shown chan struct{} // closed then
+}
+
+func (f *forgetful) ToldStream(ctx context.Context, call int64, attempt, from int) (told []agentbus.StreamPiece, err error) {
+	pieces, err := f.Streams.ToldStream(ctx, call, attempt, from)
+	if len(pieces) > 0 {
+		f.once.Do(func() { told = pieces; close(f.shown) })
+	}
+	return told, err
+}
+
+// TestFollowTooLate: G22, G23, a duplicate that finds nothing of what was told any
+// more reads the whole answer, with its head, from the ledger.
+func TestFollowTooLate(t *testing.T) {
+	t.Parallel()
+	more, streams := make(chan struct{}), &forgetful{shown: make(chan struct{})}
+	a := newAgent(t, "critic", streamUntil(more, streamRest(loEvent+usageEvent+doneEvent)))
+	one, two := twoBusesOver(t, new(atomic.Bool), func(s gateway.Streams) gateway.Streams { streams.Streams = s; return streams }, a)
+	first := one.openStream("critic", turn("r", "t")...)
+	first.reads(helloEvent)
+	go func() {
+		<-streams.shown
+		close(more)
+	}()
+	got := two.stream("critic", turn("r", "t")...)
+	if got.status != http.StatusOK || got.body != helloEvent+loEvent+usageEvent+doneEvent || got.header.Get("Content-Type") != first.header.Get("Content-Type") ||
+		got.header.Get("X-Agentbus-Replay") != "attached" || got.header.Get("X-Request-Id") != first.header.Get("X-Request-Id") {
+		t.Errorf("read %v %v", got, got.header)
+	}
+}
+
+// streamRest says the rest of a stream.
+func streamRest(rest string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, rest) }
+}
+
 // TestFollowedFails: G22, G24, a stream that breaks off elsewhere, or whose
 // process dies, breaks off for who follows it; nothing is voided for that, and the
 // turn can be sent again.
@@ -110,8 +188,8 @@ func TestFollowedFails(t *testing.T) {
 			second := two.openStream("critic", turn("r", "t")...)
 			second.reads(helloEvent)
 			fail(alive, more)
-			if got, err := io.ReadAll(second.Body); err == nil {
-				t.Errorf("the duplicate looks whole: %q", got)
+			if got, err := io.ReadAll(second.Body); err == nil || !strings.Contains(string(got), `"code":"agent_unavailable"`) { // G15
+				t.Errorf("the duplicate reads %q, %v", got, err)
 			}
 			if got := two.stream("critic", turn("r", "t")...); got.body != stream || got.header.Get("X-Agentbus-Attempts") != "2" {
 				t.Errorf("the retry: %v", got)

@@ -55,6 +55,8 @@ type exchange struct {
 	attempt int
 	failed  error
 	follows execution // elsewhere, whose stream it has asked for
+	// recorder keeps what people may read of the call; nil: nothing is kept.
+	recorder *recorder
 	// line is who waits for the agent when it is bounded; placed: the call has a
 	// place there, since when. token: it took one of its caller's rate (G8).
 	line   *line
@@ -65,9 +67,10 @@ type exchange struct {
 
 // A want is what a call asks of the ledger, beside its record.
 type want struct {
-	key  agentbus.Digest
-	mint string // see agentbus.Reservation
-	hold agentbus.Hold
+	key       agentbus.Digest
+	mint      string // see agentbus.Reservation
+	hold      agentbus.Hold
+	recording *agentbus.Recording
 }
 
 // A dialect is what the gateway knows of the API that is called.

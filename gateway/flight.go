@@ -26,15 +26,16 @@ type flight struct {
 	// followed says that the stream is told to other processes.
 	followed bool
 
-	mu     sync.Mutex
-	wake   chan struct{} // closed at the next change; nil when nobody waits
-	call   agentbus.CallRecord
-	status int // 0 before the head is known
-	header http.Header
-	body   []byte // everything published; only appended to
-	over   bool   // the body grew past what is kept: body is no longer complete
-	ended  bool
-	err    error // why there is no answer; set with ended
+	mu       sync.Mutex
+	wake     chan struct{} // closed at the next change; nil when nobody waits
+	call     agentbus.CallRecord
+	status   int // 0 before the head is known
+	header   http.Header
+	body     []byte // everything published; only appended to
+	attached int    // duplicates that are attached
+	over     bool   // the body grew past what is kept: body is no longer complete
+	ended    bool
+	err      error // why there is no answer; set with ended
 }
 
 func (f *flight) change(do func()) {
@@ -61,6 +62,20 @@ func (f *flight) publish(b []byte, most int64) {
 }
 
 func (f *flight) end(err error) { f.change(func() { f.ended, f.err = true, err }) }
+
+// attend says that so many duplicates more are attached.
+func (f *flight) attend(more int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.attached += more
+}
+
+// attended reports whether duplicates are attached.
+func (f *flight) attended() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.attached > 0
+}
 
 // A view is a flight at one moment, as a duplicate sees it.
 type view struct {

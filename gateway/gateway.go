@@ -158,6 +158,8 @@ type Config struct {
 	A2A  A2AConfig
 	Face http.Handler // serves A2A for agents of other dialects, with an a2a.Request in its context; nil: nobody does (A3)
 
+	Recording Recording // of requests, for people; zero: they are not kept
+
 	Observers []Observer // told of each request at its end (G33); none costs nothing
 	Tracer    Tracer     // nil: the traces of callers are continued, and none is begun (G34)
 }
@@ -268,6 +270,9 @@ func (c *Config) check() error {
 	case "", CyclesDigest, CyclesRefuse, CyclesWarn, CyclesOff:
 	default:
 		faults = append(faults, fmt.Errorf("gateway: Cycles is %q", c.Cycles))
+	}
+	if c.Recording.MaxBody > 0 && c.Recording.Redactor == nil {
+		faults = append(faults, errors.New("gateway: Recording.MaxBody needs a Redactor"))
 	}
 	for i := range c.Budgets {
 		faults = append(faults, c.Budgets[i].check())
@@ -382,7 +387,8 @@ func nothingHere(w http.ResponseWriter, r *http.Request) {
 
 // ServeHTTP serves the public surface. A path below /agents is the agent's to
 // understand: a ServeMux would redirect one that looks untidy to it, such as
-// a//b. What nearly every call comes by needs no search.
+// a//b. Elsewhere there is nothing at such a path. What nearly every call comes
+// by needs no search.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost && r.URL.Path == chatPath && r.URL.RawPath == "": // as it is written, that is
@@ -396,6 +402,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		g.a2a.ServeHTTP(w, r)
+	case httpx.Untidy(r.URL.Path):
+		nothingHere(w, r)
 	default:
 		g.mux.ServeHTTP(w, r)
 	}

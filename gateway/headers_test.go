@@ -184,6 +184,23 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// P2: two credentials that a proxy has joined are refused like two headers.
+func TestAuthorizationList(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "critic", nil)
+	b := newBus(t, nil, a)
+	for authorization, code := range map[string]agentbus.Code{
+		"Bearer " + aliceKey + ", Bearer " + bobKey: agentbus.CodeDuplicateHeader,
+		"bearer x,y":                     agentbus.CodeDuplicateHeader,
+		`Digest username="a", realm="b"`: agentbus.CodeUnauthenticated,
+	} {
+		refused(t, authorization, b.send(http.MethodPost, chatRoute, ask("critic"), "Authorization: "+authorization), code.Status(), code)
+	}
+	if n := a.executions(); n != 0 {
+		t.Errorf("the agent was called %d times", n)
+	}
+}
+
 // TestHeadersRepaired: what net/http refuses by itself is refused, too.
 func TestHeadersRepaired(t *testing.T) {
 	t.Parallel()

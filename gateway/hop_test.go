@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -34,7 +35,7 @@ func TestHopByHop(t *testing.T) {
 	}
 	want := http.Header{
 		"X-Forwarded-For": {"127.0.0.1"}, "X-Forwarded-Host": {"bus.example"}, "X-Forwarded-Proto": {"http"}, "Via": {"1.0 before", "1.1 agentbus"},
-		"X-Unknown": {"a", "b"}, "Accept": {"*/*"}, "Content-Type": {"text/x"}, "Content-Length": {"3"}, "X-Config": {"c"},
+		"X-Unknown": {"a", "b"}, "Accept": {"*/*"}, "Accept-Encoding": {"identity"}, "Content-Type": {"text/x"}, "Content-Length": {"3"}, "X-Config": {"c"},
 		"X-Tangle-Runid": {"r"}, "X-Tangle-Turnid": {"r.t0.tool"}, "X-Tangle-Speaker": {"the critic"}, "X-Tangle-Forwarded-Depth": {"3"},
 		"X-Tangle-Forwarded-Authorization": {"Bearer " + aliceKey}, "X-Agentbus-Path": {"0123456789abcdef"}, "X-Kagent-Root-Context-Id": {"ctx"},
 		"Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "Tracestate": {"a=1,b=2"},
@@ -89,8 +90,10 @@ func TestUpgrade(t *testing.T) {
 	a := newAgent(t, "tool", nil)
 	b := newBus(t, nil, a)
 	for _, line := range []string{"Upgrade: websocket", "Upgrade: h2c, websocket", "upgrade: WebSocket"} {
-		got := b.raw("GET /agents/tool/x HTTP/1.1\r\nHost: bus\r\n" + asAlice + "\r\nConnection: Upgrade\r\n" + line + "\r\n\r\n")
-		refused(t, line, got, http.StatusBadRequest, agentbus.CodeInvalidRequest)
+		for _, to := range []string{"GET /agents/tool/x", "POST " + chatRoute, "POST /v1/responses"} {
+			got := b.raw(to + " HTTP/1.1\r\nHost: bus\r\n" + asAlice + "\r\nConnection: Upgrade\r\n" + line + "\r\nContent-Length: " + strconv.Itoa(len(ask("tool"))) + "\r\n\r\n" + ask("tool"))
+			refused(t, to+" "+line, got, http.StatusBadRequest, agentbus.CodeInvalidRequest)
+		}
 	}
 	if n := a.executions(); n != 0 {
 		t.Errorf("the agent was called %d times", n)

@@ -97,7 +97,9 @@ func (g *Gateway) reserve(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		x.want.recording = g.recording(x, r)
 		got, err := g.afford(r.Context(), x)
+		x.want.recording = nil // a stream may go on for long
 		if err != nil {
 			x.refuse(w, err)
 			return
@@ -173,7 +175,7 @@ var (
 // call, and it goes on for the retry (G14).
 func (g *Gateway) ask(ctx context.Context, x *exchange) (agentbus.Reserved, error) {
 	x.fill()
-	want := agentbus.Reservation{Call: x.record, Key: x.want.key, MintTurn: x.want.mint, Hold: x.want.hold}
+	want := agentbus.Reservation{Call: x.record, Key: x.want.key, MintTurn: x.want.mint, Hold: x.want.hold, Recording: x.want.recording}
 	want.Call.Owner, want.Call.State = g.cfg.Owner, ""
 	if want.MintTurn != "" {
 		want.Call.TurnKey.ID = ""
@@ -264,6 +266,8 @@ func digestOf(method, path, query string, body ...[]byte) (d agentbus.Digest) {
 // a stream the frames so far, then the live ones (G22).
 func (g *Gateway) attach(w http.ResponseWriter, r *http.Request, x *exchange, f *flight) (mismatch bool) {
 	sent, began, out := 0, false, g.outlet(w)
+	f.attend(1)
+	defer f.attend(-1)
 	var respell *respeller
 	for {
 		v := f.view(sent)
@@ -281,9 +285,9 @@ func (g *Gateway) attach(w http.ResponseWriter, r *http.Request, x *exchange, f 
 		}
 		switch {
 		case began && v.err != nil:
-			x.cut(v.err)
+			g.breakOff(w, x, v.err)
 		case began && v.over:
-			x.cut(errReplyExpired)
+			g.breakOff(w, x, errReplyExpired)
 		case began && v.ended:
 			x.record.State = v.call.State
 			g.countReplay(r.Context(), x, v.call)
@@ -304,6 +308,13 @@ func (g *Gateway) attach(w http.ResponseWriter, r *http.Request, x *exchange, f 
 			return false
 		}
 	}
+}
+
+// breakOff ends a stream that failed: an error event says why, and the connection
+// is cut without the event that ends a whole stream (G15).
+func (g *Gateway) breakOff(w http.ResponseWriter, x *exchange, err error) {
+	_ = g.send(w, x.errorEvent(err)) // the cut says it too
+	x.cut(err)
 }
 
 // cut ends an answer that broke off, so that it does not look whole.

@@ -1,10 +1,12 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -130,6 +132,26 @@ func TestX2ParentIsKnown(t *testing.T) {
 	}
 }
 
+// X1: under final, what an agent without a chain asked for is served, and its
+// agent calls nobody from inside that turn, whatever it claims.
+func TestX1ServedAndCallsNobody(t *testing.T) {
+	t.Parallel()
+	a, c := newA2A(t, "writer", answerWith(http.StatusOK, rpcDone)), newA2A(t, "critic", answerWith(http.StatusOK, rpcDone))
+	b := newBus(t, func(g *gateway.Config) { g.Chain.Absent = gateway.AbsentFinal }, a, c)
+	if got := b.send(http.MethodPost, "/a2a/writer", sayAs("m1", `{}`), append(turn("r", "r.t0.writer"), asRelay, forAlice)...); got.status != http.StatusOK {
+		t.Fatal(got)
+	}
+	for i, metadata := range []string{`{}`, chainOf("1", "4"), chainOf("2", "4")} {
+		inner := append(append(turn("r", "i"+strconv.Itoa(i)), within("r.t0.writer", "", 3)...), asRelay, forAlice)
+		if got := b.send(http.MethodPost, "/a2a/critic", sayAs("m2", metadata), inner...); fault(got) != "429 -32000 CHAIN_FINAL" {
+			t.Errorf("%s: %v", metadata, got)
+		}
+	}
+	if n := c.executions(); n != 0 {
+		t.Errorf("%d requests to the agent, its card included", n)
+	}
+}
+
 // verdicts are what a verifier of these tests says of evidence.
 type verdicts struct{ err error }
 
@@ -207,8 +229,8 @@ func TestC24AccessByEvidence(t *testing.T) {
 	}
 }
 
-// C16, X10, X11: hops are signed to agents, in the header and in the metadata;
-// the next bus verifies them, once; each names the one before it.
+// C16: hops are signed to agents, in the header and in the metadata; each names
+// the one before it.
 func TestC16SignedHopsBetweenBuses(t *testing.T) {
 	t.Parallel()
 	_, key, err := ed25519.GenerateKey(nil)
@@ -263,16 +285,107 @@ func TestC16SignedHopsBetweenBuses(t *testing.T) {
 	if second.Before != identity.HopDigest(tokens[0]) || second.Hop != 2 || len(second.Path) != 2 || second.Subject != "alice" || second.MessageID != "m1" {
 		t.Errorf("the second hop is %+v", second)
 	}
-	// X10: another agent's token, and X11: one that nobody here trusts.
+	// One that nobody here trusts, although it is this bus's own.
 	other := b.send(http.MethodPost, "/a2a/writer", sayAs("m9", chainOf("1", "4")), append(turn("q", "q1"), asRelay, "x-agentbus-hop: "+tokens[0])...)
 	if fault(other) != "401 -32000 UNAUTHENTICATED" {
-		t.Errorf("a sibling's token: %v", other)
+		t.Errorf("a token of its own: %v", other)
 	}
 	if got := b.send(http.MethodGet, "/.well-known/jwks.json", ""); gjson.Get(got.body, "keys.0.kty").Str != "OKP" || gjson.Get(got.body, "keys.0.d").Exists() {
 		t.Errorf("keys: %v", got)
 	}
 	if n := len(a.heard); n != 0 { // the first two were read
 		t.Errorf("%d more calls", n)
+	}
+}
+
+// A card answers for the keys of an issuer, whatever it is asked.
+type cardOf []byte
+
+func (c cardOf) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(c)), Request: r}, nil
+}
+
+// forgetful remembers no proof.
+type forgetful struct{ identity.Proofs }
+
+// C16, X2, X10, X11: a signed hop of a trusted bus counts for the agent, the
+// message, the sender and the place in the chain that it names, and once. What is
+// refused reaches no agent.
+func TestX10SignedHopsOfOthers(t *testing.T) {
+	t.Parallel()
+	const issuer, here = "https://up.example.com", "https://here.example.com"
+	signer := func(issuer string) *identity.Signer {
+		_, key, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := identity.NewSigner(identity.SignerConfig{Issuer: issuer, Seed: agentbus.NewCredential(string(key.Seed()))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	up := signer(issuer)
+	theirs, err := identity.NewHops(identity.HopsConfig{Signer: up, Proofs: forgetful{}, Client: http.DefaultClient})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer, critic := newA2A(t, "writer", answerWith(http.StatusOK, rpcDone)), newA2A(t, "critic", answerWith(http.StatusOK, rpcDone))
+	for _, a := range []*agent{writer, critic} {
+		if a.Address, err = agentbus.ParseAddress("@" + a.Name + "@bots.example.com"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := newBus(t, func(g *gateway.Config) {
+		store := g.Ledger.(interface { //nolint:errcheck // the store of every bus here
+			identity.Proofs
+			gateway.HopKeeper
+		})
+		hops, err := identity.NewHops(identity.HopsConfig{
+			Signer: signer(here), Proofs: store, Client: &http.Client{Transport: cardOf(up.Card())},
+			Trust: []identity.HopIssuer{{Issuer: issuer, Caller: "relay"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Hops, g.HopKeeper, g.Issuer = hops, store, here
+	}, writer, critic)
+	sign := func(hop int) string {
+		token, err := theirs.Sign(agentbus.NextHop{
+			Audience: writer.Address.String(), Caller: "x", Payer: "alice", Chain: agentbus.AgentChain{Hop: 1, MaxHops: 4}, Run: "r", MessageID: "m1",
+		})
+		if err == nil && hop == 2 {
+			token, err = theirs.Sign(agentbus.NextHop{
+				Audience: writer.Address.String(), Caller: "y", Payer: "alice", Chain: agentbus.AgentChain{Hop: 2, MaxHops: 4}, Run: "r", MessageID: "m1", Before: token,
+			})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	good := sign(1)
+	const no = "401 -32000 UNAUTHENTICATED"
+	for i, c := range []struct {
+		what, agent, message, chain, token string
+		as                                 string
+		want                               string
+	}{
+		{"another agent", "critic", "m1", chainOf("1", "4"), good, asRelay, no},
+		{"another message", "writer", "m2", chainOf("1", "4"), good, asRelay, no},
+		{"another sender", "writer", "m1", chainOf("1", "4"), good, asAlice, no},
+		{"X2 begins anew", "writer", "m1", chainOf("1", "4"), sign(2), asRelay, "400 -32602 INVALID_LINEAGE"},
+		{"counts", "writer", "m1", chainOf("1", "4"), good, asRelay, ""},
+		{"X11 again", "writer", "m1", chainOf("1", "4"), good, asRelay, no},
+	} {
+		before := writer.executions() + critic.executions()
+		got := b.send(http.MethodPost, "/a2a/"+c.agent, sayAs(c.message, c.chain), append(turn("r", "r.t"+strconv.Itoa(i)+".x"), c.as, "x-agentbus-hop: "+c.token)...)
+		switch after := writer.executions() + critic.executions(); {
+		case c.want == "" && got.status != http.StatusOK:
+			t.Errorf("%s: %v", c.what, got)
+		case c.want != "" && (fault(got) != c.want || after != before):
+			t.Errorf("%s: %v, want %s; %d more requests", c.what, got, c.want, after-before)
+		}
 	}
 }
 

@@ -176,6 +176,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 	if x.envelope != nil {
 		x.speak(h)
 	}
+	h["Accept-Encoding"] = []string{"identity"} // to say nothing would allow any (G11)
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // the transport would add its own
 	}
@@ -188,6 +189,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 	}
 	out.SetHeaders(h)
 	g.layer(ctx, x, h)
+	x.recorder.sends(h)
 	switch { // last: nothing else sets it (K6)
 	case !x.target.Authorization.IsZero():
 		h["Authorization"] = []string{reveal(x.target.Authorization)}
@@ -338,7 +340,7 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 	faults.At(faults.VoidBefore)
 	err := g.cfg.Ledger.Void(context.WithoutCancel(ctx), agentbus.Voiding{
 		ID: x.record.ID, Attempt: x.attempt, Status: x.record.Status, Code: e.Code, Message: message,
-		Usage: u, Unbilled: unbilled, Hold: x.want.hold, Ended: time.Now(),
+		Usage: u, Unbilled: unbilled, Hold: x.want.hold, Sent: x.recorder.wasSent(), Ended: time.Now(),
 	})
 	faults.At(faults.VoidAfter)
 	g.funds.released(x)

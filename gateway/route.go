@@ -36,7 +36,7 @@ func (g *Gateway) findTarget(r *http.Request, x *exchange) error {
 	x.dialect = dialectOf(r.Method, x.path)
 	if x.dialect != dialectOther {
 		if x.peek, err = peekBody(x.body); err != nil {
-			return err
+			return unreadable(r, err)
 		}
 		x.correlate()
 	}
@@ -64,7 +64,7 @@ func (g *Gateway) findTarget(r *http.Request, x *exchange) error {
 func readPath(r *http.Request) (name, below string, err error) {
 	rest, prefixed := strings.CutPrefix(r.URL.EscapedPath(), agentsPrefix)
 	if !prefixed {
-		return "", strings.TrimPrefix(r.URL.Path, "/v1"), nil
+		return "", strings.TrimPrefix(r.URL.Path, "/v1"), upgrades(r)
 	}
 	name, below, slash := strings.Cut(rest, "/")
 	if slash {
@@ -77,17 +77,40 @@ func readPath(r *http.Request) (name, below string, err error) {
 	return name, below, err
 }
 
-// passable says why a request to an agent's own path is not passed on, or nil.
-func passable(r *http.Request, path string) (err error) {
-	switch up := r.Header.Get("Upgrade"); {
-	case up != "" && !strings.EqualFold(up, "h2c"): // which a client offers, and goes on without
-		err = invalidPath("G12", "connections are not upgraded on agent routes", "send the request without Upgrade")
-	case r.Method == http.MethodTrace || r.Method == http.MethodConnect: // TRACE tells the agent's credential back
-		err = invalidPath("G12", r.Method+" is not passed on to agents", "use another method")
-	case climbs(path):
-		err = invalidPath("G1", "the path has a segment of dots, by which it could leave the agent's API", "send the path it resolves to")
+// unreadable says why the body of a request of a dialect cannot be read: err,
+// unless it came in a coding. It would have to be forwarded as it came (G1), and
+// what it comes to could not be bounded.
+func unreadable(r *http.Request, err error) error {
+	coding := strings.Join(r.Header["Content-Encoding"], ",")
+	if coding == "" || strings.EqualFold(coding, "identity") {
+		return err
 	}
-	return err
+	return &agentbus.Error{
+		Code: agentbus.CodeUnsupportedContent, Message: "the body came in a content coding, and is read here",
+		Explain: &agentbus.Explain{Rule: "G9", Supported: []string{"identity"}, Next: "send the body without Content-Encoding"},
+	}
+}
+
+// passable says why a request to an agent's own path is not passed on, or nil.
+func passable(r *http.Request, path string) error {
+	switch {
+	case r.Method == http.MethodTrace || r.Method == http.MethodConnect: // TRACE tells the agent's credential back
+		return invalidPath("G12", r.Method+" is not passed on to agents", "use another method")
+	case r.Method != http.MethodPost && strings.EqualFold(r.Method, http.MethodPost): // an agent may take it for the call that it is not here
+		return invalidPath("G20", "a method is written in upper case", "send POST")
+	case climbs(path):
+		return invalidPath("G1", "the path has a segment of dots, by which it could leave the agent's API", "send the path it resolves to")
+	}
+	return upgrades(r)
+}
+
+// upgrades says why a request that asks for another protocol is not served, or nil.
+func upgrades(r *http.Request) error {
+	up := r.Header.Get("Upgrade")
+	if up == "" || strings.EqualFold(up, "h2c") { // which a client offers, and goes on without
+		return nil
+	}
+	return invalidPath("G12", "connections are not upgraded on agent routes", "send the request without Upgrade")
 }
 
 // climbs reports whether a server could find . or .. among the segments of an

@@ -248,11 +248,8 @@ func (g *Gateway) Caller(r *http.Request) (agentbus.Principal, error) {
 }
 
 func (g *Gateway) identifyCaller(r *http.Request, x *exchange) (err error) {
-	if values := r.Header["Authorization"]; len(values) > 1 {
-		return &agentbus.Error{
-			Code: agentbus.CodeDuplicateHeader, Message: "Authorization must be sent once",
-			Explain: &agentbus.Explain{Rule: "P2", Next: "send one Authorization header"},
-		}
+	if len(r.Header["Authorization"]) > 1 {
+		return errTwoCredentials
 	}
 	x.auth = agentbus.NewCredential(r.Header.Get("Authorization"))
 	if g.cfg.CallTokens != nil {
@@ -267,7 +264,22 @@ func (g *Gateway) identifyCaller(r *http.Request, x *exchange) (err error) {
 		return err
 	}
 	x.caller, err = g.cfg.Identifier.Identify(r.Context(), x.auth)
+	if agentbus.CodeOf(err) == agentbus.CodeUnauthenticated && listed(r.Header.Get("Authorization")) {
+		return errTwoCredentials
+	}
 	return err
+}
+
+var errTwoCredentials = &agentbus.Error{
+	Code: agentbus.CodeDuplicateHeader, Message: "Authorization must be sent once, with one value",
+	Explain: &agentbus.Explain{Rule: "P2", Next: "send one Authorization header without a comma"},
+}
+
+// listed reports whether a value that stands for nobody looks like two that a
+// proxy has joined. Other schemes than that of keys have commas of their own.
+func listed(authorization string) bool {
+	scheme, rest, _ := strings.Cut(authorization, " ")
+	return strings.EqualFold(scheme, "Bearer") && strings.Contains(rest, ",")
 }
 
 // payer decides who is billed, and sets the credential that travels on (P20 to

@@ -66,7 +66,8 @@ func (a *answer) passStream() {
 // section 6.5.1), or it negotiates codings, as whole HTTP libraries do. A small
 // client that does neither may take a trailer for the next answer.
 func takesTrailers(h http.Header) bool {
-	return len(h["Accept-Encoding"]) > 0 || strings.Contains(strings.ToLower(strings.Join(h["Te"], ",")), "trailers")
+	negotiates := slices.ContainsFunc(h["Accept-Encoding"], func(codings string) bool { return codings != "identity" })
+	return negotiates || strings.Contains(strings.ToLower(strings.Join(h["Te"], ",")), "trailers")
 }
 
 // errEnded stops reading a stream that has told its end.
@@ -162,7 +163,7 @@ func (a *answer) cutStream(err error, t *tap) {
 	x.failed = err
 	u := t.usageOr(x)
 	a.gateway.void(a.r.Context(), x, err, u, x.target.cost(u))
-	_ = a.write(errorEvent(x.lineage, err)) // the cut says it too
+	_ = a.write(x.errorEvent(err)) // the cut says it too
 	x.cut(err)
 }
 

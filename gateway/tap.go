@@ -260,7 +260,12 @@ func (t *tap) usageOr(x *exchange) agentbus.Usage {
 	return estimate(x, int64(max(t.events-1, 0)))
 }
 
-func errorEvent(l agentbus.Lineage, err error) []byte {
-	b := append([]byte("\n\ndata: "), httpx.ErrorBody(l, err)...) // the blank line ends whatever the agent left open
+// errorEvent is the event by which the caller of a stream reads that it failed.
+func (x *exchange) errorEvent(err error) []byte {
+	b := []byte("\n\n") // the blank line ends whatever the agent left open
+	if e := x.envelope; e != nil {
+		return append(b, a2a.ErrorOf(err).Event(e.binding, e.id(x.body))...)
+	}
+	b = append(append(b, "data: "...), httpx.ErrorBody(x.lineage, err)...)
 	return append(b, "\n\n"...)
 }

@@ -15,6 +15,7 @@ func TestTakesTrailers(t *testing.T) {
 	}{
 		"asks":        {http.Header{"Te": {"gzip;q=0.5, Trailers"}}, true},
 		"negotiates":  {http.Header{"Accept-Encoding": {"gzip"}}, true},
+		"wants none":  {http.Header{"Accept-Encoding": {"identity"}}, false}, // a bus before this one, and small clients
 		"says no":     {http.Header{"Te": {"gzip"}}, false},
 		"raw sockets": {nil, false},
 	} {

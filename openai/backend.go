@@ -78,7 +78,7 @@ func New(c Config) (*Backend, error) {
 		c.MaxAnswer = DefaultMaxAnswer
 	}
 	if c.Transport == nil {
-		c.Transport = newTransport()
+		c.Transport = httpx.Lowercase(newTransport())
 	}
 	plaintext := u.Scheme == "http" && !httpx.Loopback(u.Hostname()) && !c.AllowPlaintext
 	return &Backend{config: c, url: u.JoinPath("chat/completions"), plaintext: plaintext}, nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 //go:embed openapi.json
@@ -24,8 +25,11 @@ func EventSchema() []byte { return eventSchema }
 // OpenAPI is the description of the routes (E4).
 func OpenAPI() []byte { return openAPI }
 
-// Serves reports whether a path is one of the wire's.
+// Serves reports whether a path is one of the wire's, in the spelling it has there.
 func Serves(path string) bool {
+	if httpx.Untidy(path) {
+		return false
+	}
 	switch path {
 	case "/.well-known/openwop", "/v1/openapi.json", "/v1/runs":
 		return true

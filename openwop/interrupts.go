@@ -98,7 +98,7 @@ func (h *Host) resolve(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 	if open.lacks() && res.Decision == agentbus.DecisionDenied {
 		status = StatusCancelling
 	}
-	return answer(w, http.StatusOK, map[string]any{"status": status})
+	return answer(w, http.StatusOK, map[string]any{"runId": e.ID, "nodeId": node, "status": status})
 }
 
 // credited lets a run go on that waits for the credential of its payer, on the one

@@ -41,3 +41,15 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 }
+
+// What a ServeMux would redirect is no path of the wire.
+func TestServesOneSpelling(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]bool{
+		"/v1/runs": true, "/v1/runs/": true, "/v1/runs/x/events": true, "/v1/runs//x": false, "/v1/runs/../runs": false, "//v1/runs": false,
+	} {
+		if got := openwop.Serves(path); got != want {
+			t.Errorf("Serves(%q) = %t, want %t", path, got, want)
+		}
+	}
+}

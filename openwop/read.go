@@ -207,7 +207,7 @@ func (h *Host) cancelRun(w http.ResponseWriter, r *http.Request, p agentbus.Prin
 	if err != nil {
 		return err
 	}
-	return answer(w, http.StatusOK, map[string]any{"status": s})
+	return answer(w, http.StatusOK, map[string]any{"runId": e.ID, "status": s})
 }
 
 const maxReason = 1024

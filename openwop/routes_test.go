@@ -173,7 +173,7 @@ func TestCancel(t *testing.T) {
 	for _, run := range []string{sleeping, waiting} {
 		for range 2 {
 			status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+"/cancel", object{"reason": "enough"})
-			if status != http.StatusOK || out["status"] != "cancelled" {
+			if status != http.StatusOK || out["status"] != "cancelled" || out["runId"] != run { // clients read the id
 				t.Errorf("cancel: %d %v", status, out)
 			}
 		}
@@ -278,7 +278,7 @@ func TestClarification(t *testing.T) {
 		if snap := b.settle(run); snap["status"] != "waiting-input" || snap["currentNodeId"] != "ask" {
 			t.Errorf("%v", snap)
 		}
-		if status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+"/interrupts/ask", object{"resumeValue": v}); status != http.StatusOK {
+		if status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+"/interrupts/ask", object{"resumeValue": v}); status != http.StatusOK || out["runId"] != run || out["nodeId"] != "ask" {
 			t.Fatalf("%v: %d %v", v, status, out)
 		}
 		b.left(run, "waiting-input")

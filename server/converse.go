@@ -75,8 +75,9 @@ type spec struct {
 	Peers        []Peer           `json:"peers,omitempty"`
 	MaxTurns     int              `json:"max_turns,omitempty"`
 	Budget       *agentbus.Micros `json:"budget_micros,omitempty"`
-	Deadline     time.Time        `json:"deadline,omitzero"` // for workers: who resumes by hand sets another
-	From         *source          `json:"from,omitempty"`    // of a fork
+	Deadline     time.Time        `json:"deadline,omitzero"`    // for workers: who resumes by hand sets another
+	Timeout      time.Duration    `json:"timeout_ns,omitempty"` // the longest that it was given
+	From         *source          `json:"from,omitempty"`       // of a fork
 	// Ask are those whom what started it mentions, where mentions decide; nil: all.
 	Ask []agentbus.Speaker `json:"ask,omitempty"`
 
@@ -89,7 +90,7 @@ type spec struct {
 
 // tell sets in o what the events of its run tell beside what happens.
 func (sp *spec) tell(o *conversation.Options) {
-	o.Reasoning, o.Threshold = sp.Reasoning, sp.Threshold
+	o.Reasoning, o.Threshold, o.Timeout = sp.Reasoning, sp.Threshold, sp.Timeout
 	if sp.Started != nil {
 		o.Started = *sp.Started
 	}
@@ -197,7 +198,7 @@ func (s *wiring) prepare(ctx context.Context, st *Start, key func(string) agentb
 func (st *Start) spec(deadline time.Time) spec {
 	sp := spec{
 		Conversation: st.Conversation, Peers: st.Peers, MaxTurns: st.MaxTurns, Budget: st.Budget, Deadline: deadline, OnHalt: st.OnHalt, Reasoning: st.Reasoning,
-		Threshold: st.Threshold,
+		Threshold: st.Threshold, Timeout: st.Timeout,
 	}
 	if st.Started.Transport != "" {
 		sp.Started, sp.Overrides = &st.Started, &st.Overrides
@@ -209,7 +210,7 @@ func (st *Start) spec(deadline time.Time) spec {
 // begun. The turns that it keeps were asked with the prompts of the source.
 func (sp *spec) branch(begun *spec) error {
 	was := sp.Overrides
-	sp.Deadline, sp.OnHalt, sp.Reasoning, sp.Threshold, sp.Started = begun.Deadline, begun.OnHalt, begun.Reasoning, begun.Threshold, begun.Started
+	sp.Deadline, sp.Timeout, sp.OnHalt, sp.Reasoning, sp.Threshold, sp.Started = begun.Deadline, begun.Timeout, begun.OnHalt, begun.Reasoning, begun.Threshold, begun.Started
 	if begun.Budget != nil {
 		sp.Budget = begun.Budget
 	}
@@ -260,6 +261,7 @@ func (sp *spec) again(st *Start, key func(string) agentbus.Credential) {
 	if st.Budget != nil {
 		sp.Budget = st.Budget
 	}
+	sp.Timeout = max(sp.Timeout, st.Timeout)
 	for i := range sp.Peers {
 		sp.Peers[i].Key = key(sp.Peers[i].KeyEnv)
 	}

@@ -31,7 +31,7 @@ type foreigners struct {
 
 func (s *wiring) buildForeign() {
 	known, _ := lru.New[string, *gateway.Target](manyForeign) // fails for a size that is not positive
-	f := &foreigners{wiring: s, wire: looked{s.dialer, s.dialer.Transport()}, known: known}
+	f := &foreigners{wiring: s, wire: httpx.Lowercase(looked{s.dialer, s.dialer.Transport()}), known: known}
 	s.router.elsewhere = f.target
 }
 

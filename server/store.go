@@ -50,6 +50,7 @@ type Reader interface {
 	// RunSummary returns one of them.
 	RunSummary(ctx context.Context, run agentbus.RunID) (sum agentbus.RunSummary, found bool, err error)
 	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
+	Recording(ctx context.Context, call int64) (rec agentbus.Recording, found bool, err error)
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
 	Execution(ctx context.Context, id agentbus.ExecutionID) (e agentbus.Execution, found bool, err error)
@@ -137,6 +138,9 @@ type Keeper interface {
 	// ForgetEvents removes the events of runs that were over before a time, of at
 	// most limit executions at once; 0: there are none left.
 	ForgetEvents(ctx context.Context, before time.Time, limit int) (n int, err error)
+	// ForgetRecordings removes recordings of attempts that began before a time, at
+	// most limit at once; 0: there are none left (U11).
+	ForgetRecordings(ctx context.Context, before time.Time, limit int) (n int, err error)
 	// ReleaseDead gives back what calls of dead processes hold (G24, G27).
 	ReleaseDead(ctx context.Context, alive func(owner string) bool) (n int, err error)
 	// ForgetRemoteTasks removes tasks of A2A agents that were not seen since

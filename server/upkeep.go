@@ -102,6 +102,7 @@ func (s *Server) stopToo(ctx context.Context, known map[agentbus.RunID]bool) {
 func (s *Server) sweep(ctx context.Context) {
 	keep := s.now().cfg.Retention
 	s.sweepBy(ctx, "old answers", time.Now().Add(-keep.Replies), s.store.Sweep)
+	s.sweepBy(ctx, "old recordings", time.Now().Add(-keep.Replies), s.store.ForgetRecordings)
 	s.sweepBy(ctx, "old events", time.Now().Add(-keep.Events), s.store.ForgetEvents)
 	s.sweepBy(ctx, "old tasks", time.Now().Add(-agentbus.RemoteTaskAge), s.store.ForgetRemoteTasks)
 }

@@ -19,11 +19,12 @@ import (
 )
 
 // TestRetention: G25, an answer is kept as long as the configuration says; then
-// a duplicate gets 410 and pays nothing.
+// a duplicate gets 410 and pays nothing. So is what was asked, where that is
+// recorded (U11).
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, "a")
-	s := open(t, fmt.Sprintf("agents: {a: {kind: openai, url: %q, price: {call: 0.01}}}\nretention: {replies: 1s}\n", a.URL+"/v1"))
+	s := open(t, fmt.Sprintf("agents: {a: {kind: openai, url: %q, price: {call: 0.01}}}\nretention: {replies: 1s}\nrecording: {requests: true}\n", a.URL+"/v1"))
 	ctx, stop := context.WithCancel(t.Context())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -47,6 +48,11 @@ func TestRetention(t *testing.T) {
 	}
 	if status != http.StatusGone || !strings.Contains(body, "reply_expired") {
 		t.Errorf("at last: %d %s", status, body)
+	}
+	for recorded := true; recorded; <-tick.C {
+		if _, recorded, err = s.Store().Recording(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
 	}
 	stop()
 	if err := <-served; err != nil {

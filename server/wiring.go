@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/eventlog"
 	"github.com/agentbus/agentbus/gateway"
@@ -105,6 +106,12 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		Owner:           s.owner, Alive: s.alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
 		Observers: []gateway.Observer{s.metrics}, Directory: s.found, Face: s.face,
 		A2A: s.a2a(),
+	}
+	if s.cfg.Recording.Requests {
+		c.Recording = gateway.Recording{
+			MaxBody:  int(s.cfg.Recording.MaxBody),
+			Redactor: func(credentials ...agentbus.Credential) gateway.Redactor { return s.redacting(nil, credentials...) },
+		}
 	}
 	if s.common != nil {
 		c.WatchCall, c.Rates = s.common.WatchCall, s.common

@@ -301,6 +301,18 @@ func TestWireAsksForCredentials(t *testing.T) {
 	b.stands(run, "cancelled")
 }
 
+// E35: a run whose time is up tells the limit that it was given.
+func TestWireTellsTheTimeout(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{"a": {Answers: []agentbustest.Answer{{Hang: true}}}, "b": {}},
+		"conversations: {slow: {participants: [{agent: a}, {agent: b}], max_turns: 2}}\n")
+	run := b.began(`{"workflowId":"slow","inputs":{"seed":"hello"},"configurable":{"runTimeoutMs":50}}`)
+	b.stands(run, "failed")
+	if got := payloadsOf(b.events(run), "cap.breached"); len(got) != 1 || got[0]["limit"] != 50.0 || got[0]["observed"].(float64) <= 50 {
+		t.Errorf("%v", got)
+	}
+}
+
 // E4, E55: a run is cancelled in the middle of a turn, and where it waits; its end
 // says so, and comes once.
 func TestWireCancelsConversations(t *testing.T) {

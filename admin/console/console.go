@@ -14,6 +14,7 @@
 //	{{template "when" .Began}}      a time of day, the exact time when pointed at
 //	{{template "ago" .Last}}        the same, as "3 min ago" where the script runs
 //	{{template "duration" .D}}      a time.Duration, rounded; exact when pointed at
+//	{{template "milliseconds" .P50}} the same, of a number of milliseconds
 //	{{template "command" "text"}}   a command and a button that copies it
 //	{{template "empty" .Empty}}     an [Empty]: what is not here, and what to type to change that
 //	{{template "head" .Columns}}    the head of a table, of [Column]s

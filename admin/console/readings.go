@@ -72,6 +72,27 @@ type Agent struct {
 	Drained  *agentbus.Drained `json:"drained,omitempty"` // it gets no new calls
 }
 
+// A Recording is what a call was asked, where requests are recorded (U11).
+type Recording struct {
+	Call    int64     `json:"call"`
+	Attempt int       `json:"attempt"` // that it is of; those before it are not kept
+	At      time.Time `json:"at"`
+	Size    int64     `json:"size"`           // bytes of the body as it came
+	Body    string    `json:"body,omitempty"` // "" with a Size: it may not be shown, or it was no text
+	Cut     bool      `json:"cut"`            // Body is its beginning
+	Shown   bool      `json:"shown"`          // Body may be
+	Headers []Header  `json:"headers"`        // by name
+}
+
+// A Header is a header of the protocol as a call came with it, and as it went on
+// to the agent.
+type Header struct {
+	Name    string `json:"name"`
+	In      string `json:"in,omitempty"`
+	Out     string `json:"out,omitempty"`
+	Changed bool   `json:"changed"`
+}
+
 // Trust is what an agent is sent of credentials and of who calls.
 type Trust struct {
 	Sent     []string `json:"sent"`     // in words; empty: nothing

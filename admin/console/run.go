@@ -78,7 +78,8 @@ type Mark struct {
 // A Timeline shows who was called when, a lane an agent, and what it came to.
 type Timeline struct {
 	Lanes  []Lane
-	More   int // agents without a lane
+	More   int    // agents without a lane
+	Kinds  []Kind // that spans have beside done
 	Took   time.Duration
 	Spent  string // points of a line, in a box of 1000 by 40
 	Cap    bool   // the line burns down from a cap; else it rises from nothing
@@ -110,6 +111,9 @@ type Inspector struct {
 	Said        string
 	SaidMore    int // bytes of it that are left out
 	Seed        string
+	Recorded    *Recording // nil: nothing is, and Headers are made of Call
+	Asked       string
+	AskedMore   int // bytes of it that are left out
 	Headers     []Header
 	Credential  string
 	Hops        string
@@ -119,14 +123,6 @@ type Inspector struct {
 	Raw         string
 	Commands    []Command
 	Fork        *Ask // nil: it cannot be forked here
-}
-
-// A Header is a protocol header of a call as it came, and as it went on to the
-// agent.
-type Header struct {
-	Name    string
-	In, Out string
-	Changed bool
 }
 
 // A Replay is what came of making a run again from its record.

@@ -32,8 +32,8 @@ func functions() template.FuncMap {
 		"duration":      duration,
 		"exactDuration": func(d time.Duration) string { return d.String() },
 		"hex":           func(d agentbus.Digest) string { return hex.EncodeToString(d[:]) },
-		"plural": func(n int, one, many string) string {
-			if n == 1 {
+		"plural": func(n any, one, many string) string {
+			if fmt.Sprint(n) == "1" {
 				return one
 			}
 			return many

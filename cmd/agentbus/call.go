@@ -51,7 +51,7 @@ func (v *callVerb) Run(ctx context.Context, a *app) error {
 	var answer agentbus.ReplyBuilder
 	for c, err := range b.Call(ctx, call) {
 		if err != nil {
-			return nobodyThere(err)
+			return v.told(err)
 		}
 		answer.Add(c)
 		if !a.JSON {
@@ -68,18 +68,37 @@ func (v *callVerb) Run(ctx context.Context, a *app) error {
 	return a.answer(reply, end)
 }
 
-// nobodyThere says of a bus that cannot be reached what to do. What a bus says
-// itself has a status.
-func nobodyThere(err error) error {
+// told says of what a bus answered, or that none did, what somebody who typed the
+// call can do.
+func (v *callVerb) told(err error) error {
 	e, ok := errors.AsType[*agentbus.Error](err)
-	if !ok || e.Code != agentbus.CodeAgentUnavailable || e.Status != 0 {
+	switch {
+	case !ok:
 		return err
+	case e.Code == agentbus.CodeAgentUnavailable && e.Status == 0: // what a bus says itself has a status
+		f := &failure{exit: exitAgent, what: "no bus answers, or its answer broke off", next: "see that it serves there: agentbus doctor; the same --key K again does not execute the call twice"}
+		if e.Err != nil {
+			f.why = unreachable(e.Err)
+		}
+		return f
+	case strings.Contains(e.Message, `"type":"urn:agentbus:error:`): // a problem, which the public surface never answers with
+		return &failure{exit: exitUsage, what: "this is the admin listener of a bus, which calls no agents", next: "name its public surface, the address that agentbus serve prints first, such as http://127.0.0.1:8080"}
+	case e.Code == agentbus.CodeUnauthenticated:
+		return advised(e, "set AGENTBUS_TOKEN to a key of that bus; agentbus keys create NAME makes one")
+	case e.Explain != nil && e.Explain.Rule == "P24":
+		return advised(e, "use https, or --allow-plaintext where nobody listens on the way")
 	}
-	f := &failure{exit: exitAgent, what: "no bus answers, or its answer broke off", next: "see that it serves there: agentbus doctor; the same --key K again does not execute the call twice"}
-	if e.Err != nil {
-		f.why = unreachable(e.Err)
+	return err
+}
+
+// advised returns e with another advice.
+func advised(e *agentbus.Error, next string) error {
+	told := *e
+	told.Explain = &agentbus.Explain{Next: next}
+	if e.Explain != nil {
+		told.Explain.Rule = e.Explain.Rule
 	}
-	return f
+	return &told
 }
 
 // backend is the bus.
@@ -104,7 +123,7 @@ func (v *callVerb) backend(a *app) (*openai.Backend, error) {
 		Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}, // no proxy: the token is for the bus (P24)
 	})
 	if err != nil {
-		return nil, &failure{exit: exitUsage, what: "this is no URL of a bus", why: err.Error(), next: "write it as http://host:port"}
+		return nil, &failure{exit: exitUsage, what: "this is no URL of a bus", why: "it " + strings.TrimPrefix(err.Error(), "openai backend: url: "), next: "write it as http://host:port, behind --server or in " + execagent.EnvURL}
 	}
 	return b, nil
 }

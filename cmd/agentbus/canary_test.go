@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -19,7 +20,8 @@ const canary = "sk-CANARY-7f3a"
 
 // I8, P19: no credential is in anything that a bus leaves behind: its output,
 // its log, its store, its errors, its figures, its admin API and what the verbs
-// print; also when agents fail, and say what they were sent in their errors.
+// print; also when agents fail, and say what they were sent in their errors, and
+// when requests are recorded that have credentials in their bodies (U11).
 func TestNoCredentialIsLeft(t *testing.T) {
 	t.Parallel()
 	leaky := httptest.NewServer(http.HandlerFunc(leak))
@@ -31,8 +33,10 @@ func TestNoCredentialIsLeft(t *testing.T) {
   panel: {kind: conversation, conversation: talk}
   leaky: {kind: openai, url: %q, api_key_env: AGENT, headers: {x-extra: "${EXTRA}"}}
 conversations: {talk: {participants: [{agent: echo}, {agent: leaky}], max_turns: 4}}
+recording: {requests: true}
 keys: [{id: alice, secret_env: ALICE}, {id: relay, secret_env: RELAY, inter_agent: true}, {id: ops, secret_env: OPS, role: admin}]
 `, leaky.URL+"/v1"))
+	save(t, path, strings.Replace(read(t, path), "admin: {", "admin: {content: true, ", 1))
 	env := map[string]string{"ALICE": canary + "-alice", "RELAY": canary + "-relay", "OPS": canary + "-ops", "AGENT": canary + "-agent", "EXTRA": canary + "-extra", "AGENTBUS_TOKEN": canary + "-ops"}
 	var set []string
 	for name, value := range env {
@@ -43,11 +47,16 @@ keys: [{id: alice, secret_env: ALICE}, {id: relay, secret_env: RELAY, inter_agen
 	left := map[string]string{}
 	callEverything(t, url, left)
 	for _, route := range []string{
-		"/admin/v1/runs", "/admin/v1/runs/leaky", "/admin/v1/runs/leaky/calls", "/admin/v1/runs/panel/executions", "/admin/v1/calls/live",
+		"/admin/v1/runs", "/admin/v1/runs/leaky", "/admin/v1/runs/leaky/calls", "/admin/v1/runs/telling/calls", "/admin/v1/runs/panel/executions", "/admin/v1/calls/live",
 		"/admin/v1/calls/unfinished", "/admin/v1/agents", "/admin/v1/keys", "/admin/v1/budgets", "/admin/v1/ledger/balances",
 		"/admin/v1/ledger/export?payer=alice", "/admin/v1/status", "/metrics", "/openapi.json",
 	} {
 		left[route] = get(t, admin+route, env["OPS"])
+	}
+	call := regexp.MustCompile(`"id":([0-9]+)`).FindStringSubmatch(left["/admin/v1/runs/telling/calls"])[1]
+	recorded := get(t, admin+"/admin/v1/calls/"+call+"/recording", env["OPS"])
+	if left["a recording"] = recorded; !strings.Contains(recorded, "hello [redacted]") || !strings.Contains(recorded, "x-tangle-runid") {
+		t.Errorf("recorded was %s", recorded)
 	}
 	for _, verb := range [][]string{
 		{"runs"},
@@ -118,11 +127,16 @@ func callEverything(t *testing.T, url string, left map[string]string) {
 		{"flaky", "flaky", "-alice", 0, false, nil},
 		{"leaky", "leaky", "-alice", 0, false, nil},
 		{"panel", "panel", "-alice", 0, false, nil},
+		{"telling", "leaky", "-alice", 0, false, nil},
 		{"no such agent", "nobody", "-alice", 0, false, nil},
 	} {
 		h := turnHeader(agentbus.RunID(strings.ReplaceAll(c.what, " ", "-")), "x", c.depth)
 		maps.Copy(h, c.header)
-		body := fmt.Sprintf(`{"model":%q,"stream":%t,"messages":[{"role":"user","content":"hello"}]}`, c.model, c.stream)
+		said := "hello"
+		if c.what == "telling" {
+			said += " " + canary + c.key + ", " + canary + "-agent " + canary + "-ops"
+		}
+		body := fmt.Sprintf(`{"model":%q,"stream":%t,"messages":[{"role":"user","content":%q}]}`, c.model, c.stream, said)
 		_, head, answer, err := post(t.Context(), url, canary+c.key, body, h)
 		if err != nil {
 			t.Error(err)

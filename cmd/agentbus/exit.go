@@ -75,6 +75,7 @@ var exits = map[agentbus.Code]exitCode{
 type failure struct {
 	exit            exitCode
 	what, why, next string
+	passing         bool // the same may go well in a while
 }
 
 // Error returns what happened.

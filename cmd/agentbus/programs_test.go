@@ -25,12 +25,15 @@ func scripted(t *testing.T, more string, scripts map[string]string) (path string
 	agents.WriteString("agents:\n")
 	for name, script := range scripts {
 		options, body, _ := strings.Cut(script, "\n")
+		if !strings.Contains(options, "env: ") {
+			options += ", env: [GORACE]"
+		}
 		file := filepath.Join(dir, name+".sh")
 		save(t, file, "#!/bin/sh\nagentbus() { "+asProgram+"=1 "+self+" \"$@\"; }\nlog="+dir+"\n"+body)
 		fmt.Fprintf(&agents, "  %s: {kind: exec, command: [sh, %q], dir: %q, price: {call: 0.01}%s}\n", name, file, filepath.Join(dir, "work"), options)
 	}
 	path = configure(t, "keys: [{id: alice, secret_env: ALICE}, {id: bob, secret_env: BOB}]\n"+more+agents.String())
-	return path, map[string]string{"ALICE": "alice-secret", "BOB": "bob-secret", "PATH": os.Getenv("PATH"), "CANARY": "canary-of-the-bus"}
+	return path, map[string]string{"ALICE": "alice-secret", "BOB": "bob-secret", "PATH": os.Getenv("PATH"), "CANARY": "canary-of-the-bus", "GORACE": os.Getenv("GORACE")}
 }
 
 // P8, P9, P10, B2, B6: a chain of shell scripts, each an agent that calls the

@@ -188,8 +188,11 @@ func TestCall(t *testing.T) {
 		"no agent":         {nil, []string{"nobody", "hello"}, 2, "", "nobody"},
 		"fails":            {nil, []string{"fail", "hello"}, 5, "", "it said: oops"},
 		"no bus":           {[]string{"AGENTBUS_URL="}, []string{"say", "hello"}, 2, "", "there is no bus to call"},
-		"no URL":           {[]string{"AGENTBUS_URL=x"}, []string{"say", "hello"}, 2, "", "no URL"},
-		"not this key":     {[]string{"AGENTBUS_TOKEN=another"}, []string{"say", "hello"}, 3, "", "not known"},
+		"no URL":           {[]string{"AGENTBUS_URL=x"}, []string{"say", "hello"}, 2, "", "  why: it must be http://"},
+		"no scheme":        {[]string{"AGENTBUS_URL=127.0.0.1:8080"}, []string{"say", "hello"}, 2, "", "  why: it is not a URL\n"},
+		"the admin's door": {[]string{"AGENTBUS_URL=" + b.admin}, []string{"say", "hello"}, 2, "", "admin listener of a bus"},
+		"plain HTTP":       {[]string{"AGENTBUS_URL=http://bus.invalid"}, []string{"say", "hello"}, 3, "", "--allow-plaintext"},
+		"not this key":     {[]string{"AGENTBUS_TOKEN=another"}, []string{"say", "hello"}, 3, "", "set AGENTBUS_TOKEN"},
 		"deep":             {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=2"}, []string{"say", "hello"}, 0, "you said: hello", ""},
 		// Refused before anything is sent: nobody listens there.
 		"too deep":      {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=3", "AGENTBUS_URL=http://127.0.0.1:1"}, []string{"say", "x"}, 3, "", "depth 4 reaches the limit of 4"},

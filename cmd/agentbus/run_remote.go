@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,10 +25,13 @@ type wire struct {
 	url           string // without a slash at its end
 	authorization agentbus.Credential
 	http          *http.Client
+	patience      time.Duration // how long a run is followed that the bus does not answer for
 }
 
-// pollSeconds is how long the bus may wait for an event before it answers.
-const pollSeconds = 20
+const (
+	pollSeconds = 20               // how long the bus may wait for an event before it answers
+	restarting  = 60 * time.Second // patience that a bus needs to drain and start again
+)
 
 // onServer begins the conversation at a bus that serves, which drives it, and
 // shows it until it halts, as if it were driven here.
@@ -67,7 +71,7 @@ func (v *runVerb) onServer(ctx context.Context, a *app) error {
 
 // wire returns the bus of --server, for a run that it can be asked for.
 func (v *runVerb) wire(a *app, st *server.Start) (*wire, error) {
-	w := &wire{url: strings.TrimRight(v.Server, "/"), authorization: a.token(), http: &http.Client{
+	w := &wire{url: strings.TrimRight(v.Server, "/"), authorization: a.token(), patience: restarting, http: &http.Client{
 		Transport:     &http.Transport{}, // no proxy: the token is for the bus (P24)
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -134,7 +138,8 @@ func (w *wire) watching(ctx context.Context, tree *watch, run agentbus.RunID) (s
 		defer tick.Stop()
 		for {
 			var c openwop.Calling
-			if w.send(ctx, http.MethodGet, "/v1/runs/"+url.PathEscape(string(run))+"/vendor.agentbus.calls", nil, &c) != nil {
+			err := w.send(ctx, http.MethodGet, "/v1/runs/"+url.PathEscape(string(run))+"/vendor.agentbus.calls", nil, &c)
+			if err != nil && !passing(err) {
 				return
 			}
 			tree.saw(run, &c)
@@ -151,7 +156,8 @@ func (w *wire) watching(ctx context.Context, tree *watch, run agentbus.RunID) (s
 	}
 }
 
-// follow gives the events of a run to show until one tells that it halted.
+// follow gives the events of a run to show until one tells that it halted. A bus
+// that is started again meanwhile goes on with the run, and is waited for (R19).
 func (w *wire) follow(ctx context.Context, run agentbus.RunID, show func(*eventlog.Doc) error) (*agentbus.Halt, error) {
 	after := agentbus.Position(-1)
 	for {
@@ -162,7 +168,10 @@ func (w *wire) follow(ctx context.Context, run agentbus.RunID, show func(*eventl
 		var page struct {
 			Events []eventlog.Doc `json:"events"`
 		}
-		if err := w.send(ctx, http.MethodGet, "/v1/runs/"+url.PathEscape(string(run))+"/events/poll?"+query.Encode(), nil, &page); err != nil {
+		if err := w.ask(ctx, "/v1/runs/"+url.PathEscape(string(run))+"/events/poll?"+query.Encode(), &page); err != nil {
+			if f, ok := errors.AsType[*failure](err); ok && f.passing {
+				f.next = "run " + string(run) + " goes on there once it serves again"
+			}
 			return nil, err
 		}
 		for i := range page.Events {
@@ -188,6 +197,10 @@ func (a *app) told(d *eventlog.Doc, name string) error {
 		Turn agentbus.ConversationTurn `json:"turn"`
 	}
 	_ = json.Unmarshal(d.Payload, &says) // what cannot be read says nothing
+	if d.Type == agentbus.EventRunStarted {
+		_, err := fmt.Fprintf(a.stdout, "run %s\n", d.RunID)
+		return err
+	}
 	if text, said := says.Turn.Content.(string); said && d.Type == agentbus.EventConversationExchanged {
 		_, err := fmt.Fprintf(a.stdout, "%s  %s\n", a.colours(a.stdout).bold(harmless(d.NodeID)), harmless(text))
 		return err
@@ -214,6 +227,27 @@ func haltOf(d *eventlog.Doc) *agentbus.Halt {
 	return says.Bus.Halt
 }
 
+// ask gets an answer from a bus that may be out of reach for a while.
+func (w *wire) ask(ctx context.Context, path string, out any) error {
+	for began := time.Now(); ; {
+		err := w.send(ctx, http.MethodGet, path, nil, out)
+		if !passing(err) || time.Since(began) >= w.patience {
+			return err
+		}
+		select {
+		case <-time.After(pollEvery):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// passing reports whether the same may go well in a while.
+func passing(err error) bool {
+	f, ok := errors.AsType[*failure](err)
+	return ok && f.passing
+}
+
 // send sends a request, with a body unless in is nil, and reads the answer into
 // out.
 func (w *wire) send(ctx context.Context, method, path string, in, out any) error {
@@ -234,12 +268,12 @@ func (w *wire) send(ctx context.Context, method, path string, in, out any) error
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return &failure{exit: exitFailed, what: "no bus answers at " + w.url, why: unreachable(err), next: "start it with agentbus serve, or name another with --server"}
+		return &failure{exit: exitFailed, passing: true, what: "no bus answers at " + w.url, why: unreachable(err), next: "start it with agentbus serve, or name another with --server"}
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return &failure{exit: exitFailed, what: "the answer of " + w.url + " broke off", why: cause(err), next: "try again"}
+		return &failure{exit: exitFailed, passing: true, what: "the answer of " + w.url + " broke off", why: cause(err), next: "try again"}
 	}
 	if resp.StatusCode/100 == 2 {
 		return json.Unmarshal(answer, out)
@@ -251,9 +285,14 @@ func (w *wire) send(ctx context.Context, method, path string, in, out any) error
 	if json.Unmarshal(answer, &refused) != nil || refused.Error == "" {
 		return &failure{exit: exitFailed, what: fmt.Sprintf("%s answered %d", w.url, resp.StatusCode), next: "is this the public listener of a bus?"}
 	}
-	exit := exitFailed
-	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+	exit, next := exitFailed, "see GET /v1/openapi.json there"
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized:
+		exit, next = exitRefused, "set AGENTBUS_TOKEN to a key of that bus; agentbus keys create NAME makes one"
+	case resp.StatusCode == http.StatusForbidden:
 		exit = exitRefused
+	case refused.Error == "workflow_not_found":
+		exit, next = exitUsage, "name one of the conversations of that bus; the configuration here does not count"
 	}
-	return &failure{exit: exit, what: harmless(refused.Message), why: harmless(refused.Error), next: "see GET /v1/openapi.json there"}
+	return &failure{exit: exit, passing: resp.StatusCode == http.StatusServiceUnavailable, what: harmless(refused.Message), why: harmless(refused.Error), next: next}
 }

@@ -4,9 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"iter"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/agentbustest"
@@ -50,7 +55,7 @@ conversations:
 	if err != nil || len(waiting) != 1 {
 		t.Fatal(waiting, err)
 	}
-	if code, out, errs = at("run", "none", "x"); code != int(exitFailed) || !strings.Contains(errs, "workflow_not_found") {
+	if code, out, errs = at("run", "none", "x"); code != int(exitUsage) || !strings.Contains(errs, "workflow_not_found") || !strings.Contains(errs, "conversations of that bus") {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
 	if code, _, errs = at("run", "talk", "x", "--max-turns", "3"); code != int(exitUsage) {
@@ -69,5 +74,40 @@ conversations:
 	}
 	if err := json.Unmarshal([]byte(out), &begun); code != 0 || err != nil || begun.Run == "" {
 		t.Errorf("%d %s", code, out)
+	}
+}
+
+// R19: who follows a run at a bus waits while that is started again, and learns
+// which run it was when the bus stays away.
+func TestRunAtAServerThatIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	const doc = `{"eventId":"%d","runId":"run_1","type":%q,"payload":{},"timestamp":"2026-01-02T03:04:05Z","sequence":%d}`
+	polls := 0 // they come one after the other
+	bus := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if polls++; r.URL.Query().Get("lastSequence") == "" {
+			_, _ = fmt.Fprintf(w, `{"events":[`+doc+`]}`, 0, agentbus.EventRunStarted, 0) // the client tells
+			return
+		}
+		switch polls {
+		case 2:
+			panic(http.ErrAbortHandler) // it is killed
+		case 3:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"error":"draining","message":"it drains"}`)
+		default:
+			_, _ = fmt.Fprintf(w, `{"events":[`+doc+`]}`, 1, agentbus.EventRunCompleted, 1)
+		}
+	}))
+	defer bus.Close()
+	var out bytes.Buffer
+	a := newApp(nil, &out, io.Discard, noEnv)
+	w := &wire{url: bus.URL, http: bus.Client(), patience: time.Minute}
+	halt, err := w.shown(t.Context(), a, "run_1", "talk")
+	if err != nil || halt.Kind != agentbus.HaltDone || polls != 4 || !strings.HasPrefix(out.String(), "run run_1\n") {
+		t.Errorf("%v, %v, %d polls, %s", halt, err, polls, out.String())
+	}
+	polls, w.patience = 0, 0
+	if _, err = w.shown(t.Context(), a, "run_1", "talk"); err == nil || !strings.Contains(describe(err).Next, "run_1") {
+		t.Error(err, describe(err))
 	}
 }

@@ -32,6 +32,20 @@ func TestDocsNameFilesThatExist(t *testing.T) {
 	}
 }
 
+// The tree of README has every folder with rooms.
+func TestReadmeNamesEveryRoom(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range archtest.Folders() {
+		if !strings.Contains(string(text), "── "+folder+"/") {
+			t.Errorf("the tree of README.md does not have %s/", folder)
+		}
+	}
+}
+
 // The promises name tests that exist.
 func TestPromisesNameTestsThatExist(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,9 @@
 package archtest
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A room is a package of the module and where it stands. Imports go down: a
 // room imports rooms on floors up to its reach, and never its own floor.
@@ -44,7 +47,6 @@ var rooms = []room{
 
 	{path: "store/sqlite", floor: 3, reach: 1}, // a store satisfies interfaces without knowing who declared them
 	{path: "store/postgres", floor: 3, reach: 1},
-	{path: "store/memory", floor: 3, reach: 1},
 
 	{path: "server/config", floor: 3.5, reach: 0}, // what a file may say; server makes rooms of it
 	{path: "server", floor: 4, reach: 3.5, store: true},
@@ -79,4 +81,16 @@ func roomOf(path string) (room, bool) {
 // isStore reports whether the room at path keeps what happened.
 func isStore(path string) bool {
 	return strings.HasPrefix(path, "store/") && path != "store/storetest"
+}
+
+// Folders returns the folders at the root of the module that have rooms, sorted.
+func Folders() []string {
+	var folders []string
+	for _, r := range rooms {
+		if folder, _, _ := strings.Cut(r.path, "/"); folder != "." {
+			folders = append(folders, folder)
+		}
+	}
+	slices.Sort(folders)
+	return slices.Compact(folders)
 }

@@ -49,8 +49,9 @@ const (
 // RoundTrip sends r and returns when the head of the answer is there. The body
 // must be read to its end or closed.
 func (d *Direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	named := lowercase(r)
 	if !plain(r) {
-		return d.Else.RoundTrip(r) //nolint:wrapcheck // it stands in for us
+		return d.Else.RoundTrip(named) //nolint:wrapcheck // it stands in for us
 	}
 	addr := r.URL.Host
 	if r.URL.Port() == "" {
@@ -64,12 +65,13 @@ func (d *Direct) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(r.Context(), func() { _ = c.SetDeadline(time.Unix(1, 0)) }) // wakes whoever reads or writes
-	resp, err := c.exchange(r, d.HeaderTimeout)
+	resp, err := c.exchange(named, d.HeaderTimeout)
 	if err != nil {
 		stop()
 		_ = c.Close()
 		return nil, errors.Join(context.Cause(r.Context()), err)
 	}
+	resp.Request = r
 	body := &directBody{direct: d, conn: c, addr: addr, ctx: r.Context(), stop: stop, body: resp.Body, reuse: !resp.Close && !r.Close}
 	if resp.Body == http.NoBody {
 		body.end(nil)

@@ -548,3 +548,47 @@ func TestDirectSendsWhatItIsGiven(t *testing.T) {
 		t.Errorf("request (-want +got)\n%s", diff)
 	}
 }
+
+// P1: the headers of the protocol are written lower-case, for those who look them
+// up so. The request keeps its own names.
+func TestProtocolHeadersAreWrittenLowerCase(t *testing.T) {
+	t.Parallel()
+	agent := func() (string, <-chan string) {
+		head := make(chan string, 1)
+		return rawAgent(t, func(c *net.TCPConn, r *bufio.Reader, _ int) {
+			var raw strings.Builder
+			for line := ""; line != "\r\n"; {
+				var err error
+				if line, err = r.ReadString('\n'); err != nil {
+					return
+				}
+				raw.WriteString(line)
+			}
+			head <- raw.String()
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		}), head
+	}
+	plain := &http.Transport{DisableKeepAlives: true}
+	for name, through := range map[string]http.RoundTripper{
+		"direct": direct(t), "handed on": &httpx.Direct{Else: plain}, "any other": httpx.Lowercase(plain),
+	} {
+		url, head := agent()
+		r := post(t.Context(), t, url+"/", "")
+		r.Body, r.Header = http.NoBody, http.Header{"X-Tangle-Forwarded-Depth": {"3"}, "X-Kagent-Root-Context-Id": {"c"}, "Traceparent": {"t"}, "X-Other": {"o"}}
+		if name == "handed on" {
+			r.Header.Set("Expect", "100-continue")
+		}
+		if got, err := call(through, r); got != "200 " || err != nil {
+			t.Fatalf("%s: got %q, %v", name, got, err)
+		}
+		raw := <-head
+		for _, line := range []string{"x-tangle-forwarded-depth: 3", "x-kagent-root-context-id: c", "traceparent: t", "X-Other: o"} {
+			if !strings.Contains(raw, "\r\n"+line+"\r\n") {
+				t.Errorf("%s: no line %q in\n%s", name, line, raw)
+			}
+		}
+		if r.Header.Get("X-Tangle-Forwarded-Depth") != "3" {
+			t.Errorf("%s: the request became %v", name, r.Header)
+		}
+	}
+}

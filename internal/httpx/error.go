@@ -37,13 +37,13 @@ func WriteError(w http.ResponseWriter, l agentbus.Lineage, err error) {
 	if e.Policy != nil {
 		status = agentbus.ReadPolicyPart(e.Policy).Kind.Status()
 	}
-	WriteErrorAs(w, e, status, ErrorBody(l, e))
+	WriteErrorAs(w, e, status, "application/json", ErrorBody(l, e))
 }
 
-// WriteErrorAs answers a request with err under a status and in a JSON body of
-// another dialect's, with the headers that every error has.
-func WriteErrorAs(w http.ResponseWriter, err error, status int, body []byte) {
-	w.Header().Set("Content-Type", "application/json")
+// WriteErrorAs answers a request with err under a status and in a body of another
+// dialect's, of a media type, with the headers that every error has.
+func WriteErrorAs(w http.ResponseWriter, err error, status int, kind string, body []byte) {
+	w.Header().Set("Content-Type", kind)
 	writeErrorHead(w, agentbus.AsError(err), status)
 	_, _ = w.Write(body) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
 }

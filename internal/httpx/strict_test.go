@@ -87,12 +87,17 @@ func TestStrict(t *testing.T) {
 		"behind a good one":        {plain + get + "A: b\r\n c\r\n\r\n", []string{"200 OK", `"abc"`, "400", refused}},
 		"behind a chunked one":     {post + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + "GET /b HTTP/1.1\n\n", []string{"200 OK", `POST /a ""`, "400", refused}},
 		"nothing behind a refusal": {get + "A: b\r\n c\r\n\r\n" + plain, []string{"400"}},
-		"unknown coding":           {post + "Transfer-Encoding: gzip, chunked\r\n\r\n", []string{"501"}},
-		"length no number":         {post + "Content-Length: 3x\r\n\r\nabc", []string{"400"}},
-		"length with a sign":       {post + "Content-Length: +3\r\n\r\nabc", []string{"400"}},
+		"unknown coding":           {post + "Transfer-Encoding: gzip, chunked\r\n\r\n", []string{"400", refused, "Unsupported transfer encoding"}},
+		"length no number":         {post + "Content-Length: 3x\r\n\r\nabc", []string{"400", refused}},
+		"length with a sign":       {post + "Content-Length: +3\r\n\r\nabc", []string{"400", "X-Request-Id: req_", "X-Should-Retry: false", refused}}, // P12
 		"method of the stand-in":   {"REFUSED /a HTTP/1.1\r\nHost: x\r\n\r\n", []string{"200 OK", "REFUSED /a"}},
 		"cut head":                 {"GET /a HTTP/1.1\r\nHos", []string{""}},
-		"space before the colon":   {get + "Content-Length : 3\r\n\r\nabc", []string{"400"}},
+		"space before the colon":   {get + "Content-Length : 3\r\n\r\nabc", []string{"400", refused, "invalid header name"}},
+		"control character":        {get + "A: b\x01c\r\n\r\n", []string{"400", refused}},
+		"no host":                  {"GET /a HTTP/1.1\r\n\r\n", []string{"400", refused, "missing required Host header"}},
+		"another version":          {"GET /a HTTP/2.0\r\nHost: x\r\n\r\n", []string{"400", refused, "unsupported protocol version"}},
+		"no request":               {"hello\r\n\r\n", []string{"400", refused}},
+		"malformed behind another": {plain + "hello\r\n\r\n", []string{"200 OK", `"abc"`, "400", refused}},
 		"chunk size no number":     {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", []string{"invalid byte in chunk length"}},
 	} {
 		for _, piece := range []int{1, 7, 1 << 20} {

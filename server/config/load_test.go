@@ -74,6 +74,7 @@ func TestDefaultsWithoutAFile(t *testing.T) { // G3, P10, G14, G25, G31
 			StreamIdle: 5 * time.Minute, BudgetWait: 5 * time.Second, InFlight: 10000,
 		},
 		Forwarding:   config.Forwarding{Mode: config.ForwardingIgnore},
+		Recording:    config.Recording{MaxBody: 64 << 10},
 		Retention:    config.Retention{Replies: 24 * time.Hour, Events: 30 * 24 * time.Hour},
 		Detach:       config.Detach{Max: 256, Timeout: 5 * time.Minute},
 		Ledger:       config.Ledger{OnMismatch: config.MismatchRefuse},

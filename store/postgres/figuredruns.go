@@ -13,24 +13,35 @@ import (
 const runsAddedAtOnce = 1000
 
 // figuredRuns lists the runs that f lets pass, in its order, from the figures
-// that are kept of them. It walks the index of that order from the run before.
+// that are kept of them. It walks the index of that order from the run before, or
+// sorts the few that a rare name has.
 func (s *Store) figuredRuns(ctx context.Context, what string, f *agentbus.RunFilter, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error) {
 	if err := s.addUpRuns(ctx, what); err != nil {
 		return nil, err
 	}
-	query, args := figuredQuery(f, limit, before)
+	rare, err := s.rareName(ctx, what, f)
+	if err != nil {
+		return nil, err
+	}
+	query, args := figuredQuery(f, limit, before, rare)
 	return list(ctx, s, what, func(r *row) agentbus.RunSummary {
 		return agentbus.RunSummary{Run: agentbus.RunID(r.text()), Began: r.time()}
 	}, query, args...)
 }
 
 // figuredQuery writes the query of a list. There are as many texts of it as
-// orders, twice for a standing and twice for a page behind the first.
-func figuredQuery(f *agentbus.RunFilter, limit int, before agentbus.RunID) (query string, args []any) {
-	order := agentbus.FigureBegan
-	args = []any{string(before), string(f.Standing), limit, string(f.Payer), f.Agent, string(f.Speaker), f.Conversation}
+// orders, twice for a standing, twice for a page behind the first and twice for a
+// rare name.
+func figuredQuery(f *agentbus.RunFilter, limit int, before agentbus.RunID, rare string) (query string, args []any) {
+	order, names := agentbus.FigureBegan, f.Names()
+	args = []any{string(before), string(f.Standing), limit, names["payer"], names["agent"], names["speaker"], names["conversation"], rare, names[rare], f.Run}
 	var b strings.Builder
-	b.WriteString("SELECT r.run, r.began FROM run_figures r WHERE $1::text IS NOT NULL AND $2::text IS NOT NULL")
+	if rare == "" {
+		b.WriteString("SELECT r.run, r.began FROM run_figures r")
+	} else {
+		b.WriteString("WITH w AS MATERIALIZED (SELECT number FROM run_names WHERE kind = $8 AND name = $9) SELECT r.run, r.began FROM w JOIN run_figures r ON r.number = w.number")
+	}
+	b.WriteString(" WHERE $1::text IS NOT NULL AND $2::text IS NOT NULL AND $8::text IS NOT NULL AND $9::text IS NOT NULL")
 	for _, figure := range agentbus.RunFigures() {
 		if f.By == figure {
 			order = figure
@@ -45,9 +56,9 @@ func figuredQuery(f *agentbus.RunFilter, limit int, before agentbus.RunID) (quer
 	if f.Standing != "" {
 		b.WriteString(" AND r.standing = $2")
 	}
-	keys := string(order) + ", began, number"
+	keys := "r." + string(order) + ", r.began, r.number"
 	if before != "" {
-		b.WriteString(" AND (" + keys + ") < (SELECT " + keys + " FROM run_figures WHERE run = $1)")
+		b.WriteString(" AND (" + keys + ") < (SELECT " + keys + " FROM run_figures r WHERE r.run = $1)")
 	}
 	b.WriteString(tookPart)
 	b.WriteString(" ORDER BY " + strings.ReplaceAll(keys, ",", " DESC,") + " DESC LIMIT $3")
@@ -85,8 +96,8 @@ func (s *Store) addUpRuns(ctx context.Context, what string) error {
 	return err
 }
 
-// figureRuns writes the figures of the next runs that are marked, and takes
-// their marks away. Its words are those of [agentbus.RunSummary.Standing], and
+// figureRuns writes the figures and the names of the next runs that are marked,
+// and takes their marks away. Its words are those of [agentbus.RunSummary.Standing], and
 // its figures those of [agentbus.RunSummary.Figure].
 const figureRuns = `WITH taken AS (DELETE FROM changed_runs WHERE ctid = ANY (ARRAY (SELECT ctid FROM changed_runs LIMIT $1)) RETURNING run),
 	changed AS (SELECT DISTINCT run FROM taken),
@@ -109,8 +120,8 @@ const figureRuns = `WITH taken AS (DELETE FROM changed_runs WHERE ctid = ANY (AR
 		FROM changed x LEFT JOIN opened_runs o ON o.run = x.run LEFT JOIN called c ON c.run = x.run
 			LEFT JOIN driven d ON d.run = x.run LEFT JOIN spoken s ON s.run = x.run
 			LEFT JOIN calls f ON f.id = c.first
-			LEFT JOIN executions e ON e.id = (SELECT id FROM executions t WHERE t.run = x.run AND t.parent = '' ORDER BY t.began, t.id LIMIT 1))
-	INSERT INTO run_figures (run, standing, moves, cost, saved, turns, depth, tokens, retries, refusals, duration, last, began)
+			LEFT JOIN executions e ON e.id = (SELECT id FROM executions t WHERE t.run = x.run AND t.parent = '' ORDER BY t.began, t.id LIMIT 1)),
+	written AS (INSERT INTO run_figures (run, standing, moves, cost, saved, turns, depth, tokens, retries, refusals, duration, last, began)
 	SELECT run, CASE WHEN stopped THEN 'stopped'
 			WHEN state = 'running' OR state IS NULL AND live > 0 THEN 'running'
 			WHEN state = 'paused' AND kind IN ('waiting', 'waiting_auth') THEN 'waiting'
@@ -123,4 +134,5 @@ const figureRuns = `WITH taken AS (DELETE FROM changed_runs WHERE ctid = ANY (AR
 	FROM known WHERE beginning IS NOT NULL
 	ON CONFLICT (run) DO UPDATE SET standing = excluded.standing, moves = excluded.moves, cost = excluded.cost, saved = excluded.saved,
 		turns = excluded.turns, depth = excluded.depth, tokens = excluded.tokens, retries = excluded.retries, refusals = excluded.refusals,
-		duration = excluded.duration, last = excluded.last, began = excluded.began`
+		duration = excluded.duration, last = excluded.last, began = excluded.began
+	RETURNING run, number)` + nameRuns

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"iter"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,6 +37,7 @@ func fill(t *testing.T, s storetest.Store) {
 	}
 	for n := range 12 {
 		r := request("payer", "run_a", n)
+		r.Recording = &agentbus.Recording{Body: difficult, Cut: n == 1, Size: 99, In: http.Header{"X-Tangle-Speaker": {account}}}
 		r.Call.Caller, r.Hold = difficult, agentbus.Hold{Amount: 5_000, Budgets: []agentbus.Budget{{Account: "a/" + account, Limit: 1 << 40}}}
 		got, err := s.Reserve(t.Context(), r)
 		must(err)
@@ -82,6 +84,10 @@ func everything(t *testing.T, s storetest.Store) (all []any) {
 	for _, run := range []agentbus.RunID{"run_a", "run_b"} {
 		calls, err := s.Calls(t.Context(), run)
 		add(calls, err)
+		for i := range calls {
+			recorded, _, err := s.Recording(t.Context(), calls[i].ID)
+			add(recorded, err)
+		}
 	}
 	for n := range 12 {
 		r := request("payer", "run_a", n)

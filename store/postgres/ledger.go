@@ -30,7 +30,11 @@ import (
 func (s *Store) Reserve(ctx context.Context, r agentbus.Reservation) (agentbus.Reserved, error) {
 	const what = "reserve a call"
 	var got agentbus.Reserved
-	err := of(s.ledger, string(r.Call.Payer)).do(ctx, s, what, func(p *ledgerPage) {
+	recording, err := recordingOf(r.Recording)
+	if err != nil {
+		return agentbus.Reserved{}, unavailable(ctx, what, &rowError{err})
+	}
+	err = of(s.ledger, string(r.Call.Payer)).do(ctx, s, what, func(p *ledgerPage) {
 		p.wantKey(r.Call.Payer, r.Key[:])
 		p.wantHold(r.Hold)
 		p.wantsRuns[r.Call.Run] = true
@@ -39,7 +43,9 @@ func (s *Store) Reserve(ctx context.Context, r agentbus.Reservation) (agentbus.R
 			p.minted[beside{r.Call.Run, r.Call.Payer, r.Call.Parent}] = 0
 		}
 	}, func(p *ledgerPage) (err error) {
-		got, err = p.reserve(&r)
+		if got, err = p.reserve(&r); err == nil && got.Outcome == agentbus.OutcomeExecute && recording != nil {
+			p.recorded = append(p.recorded, recorded{recording, got.Call.ID, got.Call.Attempts, got.Call.Began})
+		}
 		return err
 	})
 	if err != nil {

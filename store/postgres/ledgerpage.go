@@ -94,6 +94,8 @@ type ledgerPage struct {
 	opened   map[agentbus.RunID]*call
 	stopped  map[agentbus.RunID]bool // of wantsRuns
 	ended    []room                  // calls that ended on this page
+	recorded []recorded
+	sent     []sent
 }
 
 // An account is a budget's on a page.
@@ -336,6 +338,7 @@ func (p *ledgerPage) write(c *conn) error {
 	for i := range p.seen {
 		b.Queue(seesTask, seenTask(&p.seen[i])...)
 	}
+	p.queueRecordings(&b)
 	p.queueRuns(&b)
 	return c.send(&b)
 }

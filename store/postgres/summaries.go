@@ -10,25 +10,17 @@ import (
 
 // runsByBeginning lists runs, newest first. A run began with its first
 // execution or its first call, whichever came first; both tables are walked
-// along an index, so that a page costs the same however many runs there are; one
-// that is filtered looks at the calls of each run on the way.
+// along an index, so that a page costs the same however many runs there are.
 const runsByBeginning = `
 	SELECT run, opened FROM opened_runs r
 		WHERE opened IS NOT NULL AND (opened, run) < ($1, $2)
-			AND NOT EXISTS (SELECT 1 FROM executions e WHERE e.run = r.run AND e.began <= r.opened)` + tookPart + `
+			AND NOT EXISTS (SELECT 1 FROM executions e WHERE e.run = r.run AND e.began <= r.opened)
 	UNION ALL
 	SELECT run, began FROM executions r
 		WHERE began IS NOT NULL AND (began, run) < ($1, $2)
 			AND NOT EXISTS (SELECT 1 FROM executions f WHERE f.run = r.run AND (f.began, f.id) < (r.began, r.id))
-			AND NOT EXISTS (SELECT 1 FROM opened_runs c WHERE c.run = r.run AND c.opened < r.began)` + tookPart + `
+			AND NOT EXISTS (SELECT 1 FROM opened_runs c WHERE c.run = r.run AND c.opened < r.began)
 	ORDER BY 2 DESC, 1 DESC LIMIT $3`
-
-// tookPart is who must have taken part in a run r.
-const tookPart = `
-			AND ($4 = '' OR EXISTS (SELECT 1 FROM calls k WHERE k.run = r.run AND k.payer = $4) OR EXISTS (SELECT 1 FROM executions k WHERE k.run = r.run AND k.payer = $4))
-			AND ($5 = '' OR EXISTS (SELECT 1 FROM calls k WHERE k.run = r.run AND k.agent = $5))
-			AND ($6 = '' OR EXISTS (SELECT 1 FROM calls k WHERE k.run = r.run AND k.speaker = $6))
-			AND ($7 = '' OR EXISTS (SELECT 1 FROM executions k WHERE k.run = r.run AND k.conversation = $7))`
 
 // beginning is when a run began, by its journal and the ledger.
 const beginning = `SELECT began FROM (
@@ -37,13 +29,13 @@ const beginning = `SELECT began FROM (
 
 // RunSummaries returns up to limit runs that f lets pass, in its order: those
 // behind the run named before, or from the first when it is "". Lists that are
-// sorted, or chosen by how runs stand, are read from the figures of runs.
+// sorted or filtered are read from the figures and the names of runs.
 func (s *Store) RunSummaries(ctx context.Context, f agentbus.RunFilter, limit int, before agentbus.RunID) (runs []agentbus.RunSummary, err error) {
 	const what = "list runs"
 	if f.Figures() {
 		runs, err = s.figuredRuns(ctx, what, &f, limit, before)
 	} else {
-		runs, err = s.newestRuns(ctx, what, &f, limit, before)
+		runs, err = s.newestRuns(ctx, what, limit, before)
 	}
 	if err != nil {
 		return nil, err
@@ -56,8 +48,8 @@ func (s *Store) RunSummaries(ctx context.Context, f agentbus.RunFilter, limit in
 	return runs, nil
 }
 
-// newestRuns lists the runs that f lets pass, newest first by when they began.
-func (s *Store) newestRuns(ctx context.Context, what string, f *agentbus.RunFilter, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error) {
+// newestRuns lists all runs, newest first by when they began.
+func (s *Store) newestRuns(ctx context.Context, what string, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error) {
 	until := int64(math.MaxInt64)
 	if before != "" {
 		began, found, err := only(ctx, s, what, (*row).int64, beginning, string(before))
@@ -68,7 +60,7 @@ func (s *Store) newestRuns(ctx context.Context, what string, f *agentbus.RunFilt
 	}
 	return list(ctx, s, what, func(r *row) agentbus.RunSummary {
 		return agentbus.RunSummary{Run: agentbus.RunID(r.text()), Began: r.time()}
-	}, runsByBeginning, until, string(before), limit, string(f.Payer), f.Agent, string(f.Speaker), f.Conversation)
+	}, runsByBeginning, until, string(before), limit)
 }
 
 // RunSummary returns one run at a glance, and whether the store knows it.

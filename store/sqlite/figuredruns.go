@@ -16,25 +16,36 @@ const (
 )
 
 // figuredRuns lists the runs that f lets pass, in its order, from the figures
-// that are kept of them. It walks the index of that order from the run before.
+// that are kept of them. It walks the index of that order from the run before, or
+// sorts the few that a rare name has.
 func (s *Store) figuredRuns(ctx context.Context, what string, f *agentbus.RunFilter, limit int, before agentbus.RunID) ([]agentbus.RunSummary, error) {
 	if err := s.addUpRuns(ctx, what); err != nil {
 		return nil, err
 	}
-	query, args := figuredQuery(f, limit, before)
+	rare, err := s.rareName(ctx, what, f)
+	if err != nil {
+		return nil, err
+	}
+	query, args := figuredQuery(f, limit, before, rare)
 	return list(ctx, s, what, func(r *row) agentbus.RunSummary {
 		return agentbus.RunSummary{Run: agentbus.RunID(r.text()), Began: r.time()}
 	}, query, args...)
 }
 
 // figuredQuery writes the query of a list. There are as many texts of it as
-// orders, twice for a standing and twice for a page behind the first. A column
-// with + before it is not looked up in its index.
-func figuredQuery(f *agentbus.RunFilter, limit int, before agentbus.RunID) (query string, args []any) {
-	order := agentbus.FigureBegan
-	args = []any{string(before), string(f.Standing), limit, string(f.Payer), f.Agent, string(f.Speaker), f.Conversation}
+// orders, twice for a standing, twice for a page behind the first and twice for a
+// rare name. A column with + before it is not looked up in its index, and a CROSS
+// JOIN is looked up in its order.
+func figuredQuery(f *agentbus.RunFilter, limit int, before agentbus.RunID, rare string) (query string, args []any) {
+	order, names := agentbus.FigureBegan, f.Names()
+	args = []any{string(before), string(f.Standing), limit, names["payer"], names["agent"], names["speaker"], names["conversation"], rare, names[rare], f.Run}
 	var b strings.Builder
-	b.WriteString("SELECT r.run, r.began FROM run_figures r WHERE 1")
+	b.WriteString("SELECT r.run, r.began FROM ")
+	if rare == "" {
+		b.WriteString("run_figures r WHERE 1")
+	} else {
+		b.WriteString("run_names w CROSS JOIN run_figures r ON r.number = w.number WHERE w.kind = ?8 AND w.name = ?9")
+	}
 	for _, figure := range agentbus.RunFigures() {
 		if f.By == figure {
 			order = figure
@@ -49,9 +60,9 @@ func figuredQuery(f *agentbus.RunFilter, limit int, before agentbus.RunID) (quer
 	if f.Standing != "" {
 		b.WriteString(" AND r.standing = ?2")
 	}
-	keys := string(order) + ", began, number"
+	keys := "r." + string(order) + ", r.began, r.number"
 	if before != "" {
-		b.WriteString(" AND (" + keys + ") < (SELECT " + keys + " FROM run_figures WHERE run = ?1)")
+		b.WriteString(" AND (" + keys + ") < (SELECT " + keys + " FROM run_figures r WHERE r.run = ?1)")
 	}
 	b.WriteString(tookPart)
 	b.WriteString(" ORDER BY " + strings.ReplaceAll(keys, ",", " DESC,") + " DESC LIMIT ?3")
@@ -87,6 +98,9 @@ func addUp(c *conn) (more bool, err error) {
 		return false, err
 	}
 	if _, err := c.exec(figureRuns, int64(runsAddedAtOnce)); err != nil {
+		return false, err
+	}
+	if _, err := c.exec(nameRuns, int64(runsAddedAtOnce)); err != nil {
 		return false, err
 	}
 	if _, err := c.exec("DELETE FROM changed_runs WHERE run IN (SELECT run FROM changed_runs ORDER BY run LIMIT ?1)", int64(runsAddedAtOnce)); err != nil {

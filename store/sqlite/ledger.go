@@ -82,6 +82,11 @@ func executes(c *conn, call agentbus.CallRecord, r *agentbus.Reservation) (agent
 	if err != nil {
 		return agentbus.Reserved{}, err
 	}
+	if r.Recording != nil {
+		if err := keepRecording(c, &call, r.Recording); err != nil {
+			return agentbus.Reserved{}, err
+		}
+	}
 	c.begun(r.Key, &call, held)
 	return agentbus.Reserved{Outcome: agentbus.OutcomeExecute, Call: call}, nil
 }

@@ -79,8 +79,10 @@ func create(path string) (string, error) {
 		return path, f.Close()
 	case errors.Is(err, fs.ErrExist):
 		return path, nil
-	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("the directory of the store %s does not exist; create it: %w", path, err)
+	}
+	dir := filepath.Dir(path)
+	if _, statErr := os.Stat(dir); errors.Is(statErr, fs.ErrNotExist) {
+		return "", fmt.Errorf("the directory %s, where the store is to be, does not exist; create it: %w", dir, err)
 	}
 	return "", fmt.Errorf("the store %s cannot be created; let the process write to its directory, or name another file: %w", path, err)
 }

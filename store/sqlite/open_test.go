@@ -100,7 +100,7 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		"no path":                    {want: "name a file"},
 		"a directory":                {path: ".", want: "is a directory; name a file in it"},
-		"a missing directory":        {path: "no/such/bus.db", want: "does not exist; create it"},
+		"a missing directory":        {path: "no/such/bus.db", want: "such, where the store is to be, does not exist; create it"},
 		"a file that is no database": {path: "x", setup: written(strings.Repeat("no database ", 100)), want: "is not a SQLite database"},
 		"another program's tables":   {path: "x", setup: foreign("CREATE TABLE notes (x)"), want: "another program"},
 		"another program's id":       {path: "x", setup: foreign("PRAGMA application_id = 7"), want: "another program"},

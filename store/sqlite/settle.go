@@ -86,6 +86,9 @@ func settle(c *conn, st *agentbus.Settlement, head any) error {
 	if err := a.enter(c); err != nil {
 		return err
 	}
+	if err := recordSent(c, st.ID, st.Attempt, st.Sent); err != nil {
+		return err
+	}
 	if err := a.held.spend(c, st.ID, st.Hold, st.Cost); err != nil {
 		return err
 	}
@@ -153,6 +156,9 @@ func void(c *conn, v *agentbus.Voiding) error {
 	}
 	a.entry.Kind, a.entry.Unbilled, a.entry.At = agentbus.EntryVoid, v.Unbilled, v.Ended
 	if err := a.enter(c); err != nil {
+		return err
+	}
+	if err := recordSent(c, v.ID, v.Attempt, v.Sent); err != nil {
 		return err
 	}
 	if a.streamed {

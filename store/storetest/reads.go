@@ -241,6 +241,11 @@ func runsAreFilteredByWhoTookPart(p *place) { // U10
 		{agentbus.RunFilter{Speaker: agentbus.Speaker(difficult)}, []agentbus.RunID{"run_b"}},
 		{agentbus.RunFilter{Conversation: e.Conversation}, []agentbus.RunID{"run_c"}},
 		{agentbus.RunFilter{Agent: "' OR 1=1 --"}, nil},
+		{agentbus.RunFilter{Run: "run_b"}, []agentbus.RunID{"run_b"}},
+		{agentbus.RunFilter{Run: "_a"}, []agentbus.RunID{"run_a"}},
+		{agentbus.RunFilter{Run: "run_a", Agent: "writer"}, nil},
+		{agentbus.RunFilter{Run: "run"}, nil},
+		{agentbus.RunFilter{Run: "a much longer id than any that is here, run_a"}, nil},
 	} {
 		var runs []agentbus.RunID
 		for before := agentbus.RunID(""); ; { // a run a page
@@ -253,6 +258,17 @@ func runsAreFilteredByWhoTookPart(p *place) { // U10
 			runs = append(runs, before)
 		}
 		same(t, "runs", runs, want.runs)
+	}
+	late := reservation("run_a", 2)
+	late.Call.Agent, late.Call.Speaker = "late", "late"
+	late.Key = late.Call.Hash()
+	reserve(t, p, late)
+	for _, f := range []agentbus.RunFilter{
+		{Agent: "late"}, {Speaker: "late", By: agentbus.FigureCost}, {Agent: "late", Payer: late.Call.Payer, Standing: agentbus.StandingRunning},
+	} {
+		if runs := listed(p, f); len(runs) != 1 || runs[0].Run != "run_a" {
+			t.Errorf("who came to a run later, by %+v: %+v", f, runs)
+		}
 	}
 }
 

@@ -31,6 +31,7 @@ type Store interface {
 	LiveStreams
 	Proofs
 	Tasks
+	Recordings
 	InstallKey() []byte
 	Check(ctx context.Context) error
 	Close() error
@@ -99,6 +100,12 @@ type Upkeep interface {
 	Orphans(ctx context.Context, claim agentbus.Claim, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error)
 	Sealed(ctx context.Context, id agentbus.ExecutionID) (sealed []byte, found bool, err error)
 	Broken() <-chan struct{}
+}
+
+// Recordings are what calls were asked (U11).
+type Recordings interface {
+	Recording(ctx context.Context, call int64) (rec agentbus.Recording, found bool, err error)
+	ForgetRecordings(ctx context.Context, before time.Time, limit int) (n int, err error)
 }
 
 // Actions are what operators did (U5, U14).
@@ -174,7 +181,7 @@ func RunInMemory(t *testing.T, open func(t *testing.T) Store) {
 
 func run(t *testing.T, open func(t *testing.T, dir string) Store, lasts bool) {
 	t.Helper()
-	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, interrupts, remoteTasks, proofs, tasks, eventLog, figures, random} {
+	for _, promises := range []map[string]func(*place){ledger, streams, refusals, journal, runs, keys, reads, budgets, books, upkeep, orphans, interrupts, remoteTasks, proofs, tasks, eventLog, figures, recordings, random} {
 		for _, name := range slices.Sorted(maps.Keys(promises)) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -52,6 +52,8 @@ function renew(fresh) {
     });
     const focus = document.activeElement?.closest?.("tr[data-key]")?.dataset.key;
     rows.replaceChildren(...next);
+    const pager = $(".pager", part), otherPager = $(".pager", other);
+    if (pager && otherPager) pager.replaceChildren(...otherPager.childNodes);
     if (focus) $(`tr[data-key="${CSS.escape(focus)}"] a`, rows)?.focus({ preventScroll: true });
   }
   times();

@@ -1,0 +1,1 @@
+PATH=$INTEROP/adk/.venv/bin:$PATH

@@ -1,0 +1,1 @@
+ln -sfn "$INTEROP/mastra/node_modules" node_modules
