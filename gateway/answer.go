@@ -219,7 +219,7 @@ func (a *answer) verdict() verdict {
 // kept returns the headers of the agent's answer that go on to the caller and
 // into the ledger. What only the bus may say is left out.
 func (a *answer) kept() http.Header {
-	h := make(http.Header, len(a.resp.Header)+8)
+	h := make(http.Header, len(a.resp.Header)+1) // no larger: a stream that waits holds it
 	copyEndToEnd(h, a.resp.Header)
 	for k := range h {
 		if len(k) > 11 && k[:11] == "X-Agentbus-" {
