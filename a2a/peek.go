@@ -165,16 +165,16 @@ func find(keys []names, key []byte) (at int, exact bool) {
 			return i, true
 		}
 	}
-	var plain [maxKey]byte
-	folded := plain[:0]
+	var room [maxKey]byte
+	folded, ascii := room[:0], true
 	for _, c := range key {
-		if c != '_' && c != '-' {
-			folded = append(folded, c)
+		if ascii = ascii && c < utf8.RuneSelf; c != '_' && c != '-' {
+			folded = append(folded, lower(c))
 		}
 	}
 	for i, spellings := range keys {
 		for _, name := range spellings {
-			if equalBare(folded, name) {
+			if ascii && equalBare(folded, name) || !ascii && equalFolded(folded, name) {
 				return i, false
 			}
 		}
@@ -182,9 +182,31 @@ func find(keys []names, key []byte) (at int, exact bool) {
 	return -1, false
 }
 
-// equalBare reports whether folded is name, but for the case and for what joins
-// the words of name.
+func lower(c byte) byte {
+	if c >= 'A' && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
+}
+
+// equalBare reports whether folded, which is in lower case and in ASCII, is name
+// but for its case and for what joins its words. Nearly every key of a request
+// differs from nearly every name in its first letter.
 func equalBare(folded []byte, name string) bool {
+	at := 0
+	for i := range len(name) {
+		if c := name[i]; c != '_' && c != '-' {
+			if at == len(folded) || folded[at] != lower(c) {
+				return false
+			}
+			at++
+		}
+	}
+	return at == len(folded)
+}
+
+// equalFolded is equalBare for what has letters that fold to those of ASCII.
+func equalFolded(folded []byte, name string) bool {
 	var room [maxKey]byte
 	bare := room[:0]
 	for i := range len(name) {

@@ -305,8 +305,8 @@ func (c cardOf) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(c)), Request: r}, nil
 }
 
-// noMemory remembers no proof.
-type noMemory struct{ identity.Proofs }
+// unproved remembers no proof.
+type unproved struct{ identity.Proofs }
 
 // C16, X2, X10, X11: a signed hop of a trusted bus counts for the agent, the
 // message, the sender and the place in the chain that it names, and once. What is
@@ -326,7 +326,7 @@ func TestX10SignedHopsOfOthers(t *testing.T) {
 		return s
 	}
 	up := signer(issuer)
-	theirs, err := identity.NewHops(identity.HopsConfig{Signer: up, Proofs: noMemory{}, Client: http.DefaultClient})
+	theirs, err := identity.NewHops(identity.HopsConfig{Signer: up, Proofs: unproved{}, Client: http.DefaultClient})
 	if err != nil {
 		t.Fatal(err)
 	}
