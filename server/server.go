@@ -290,7 +290,7 @@ func (s *Server) http(l net.Listener, h http.Handler) (*http.Server, net.Listene
 	}
 	if s.cfg.StrictHTTP {
 		strict := httpx.Strict{MaxHeader: int(s.cfg.Limits.MaxHeader)}
-		l, h, srv.ConnContext = strict.Listen(l), strict.Handler(h), strict.ConnContext
+		l, h, srv.ConnContext, srv.ConnState = strict.Listen(l), strict.Handler(h), strict.ConnContext, strict.ConnState
 	}
 	srv.Handler = h
 	return srv, l

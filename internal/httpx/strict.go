@@ -22,8 +22,8 @@ import (
 // their own. net/http repairs or tolerates some of these. A header block over
 // the limit is refused too (G3).
 //
-// It is three hooks of one http.Server: Listen wraps its listener, ConnContext
-// is its ConnContext, and Handler wraps its Handler. A refused head never
+// It is four hooks of one http.Server: Listen wraps its listener, ConnContext
+// and ConnState are its own, and Handler wraps its Handler. A refused head never
 // reaches net/http: a request of method refusedMethod stands in for it, so that
 // the refusal is written in its turn, behind the answers of the requests before
 // it, and the connection is closed.
@@ -48,10 +48,18 @@ func (s Strict) ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, strictKey{}, c)
 }
 
+// ConnState is for http.Server.ConnState.
+func (s Strict) ConnState(c net.Conn, state http.ConnState) {
+	if c, ok := c.(*strictConn); ok && state == http.StateIdle {
+		c.handled.Store(false)
+	}
+}
+
 // Handler returns h behind the refusals of its connections.
 func (s Strict) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(strictKey{}).(*strictConn); ok {
+			c.handled.Store(true)
 			if e := c.refusal.Load(); e != nil && r.Method == refusedMethod {
 				WriteError(w, agentbus.Lineage{}, e)
 				return
@@ -95,6 +103,7 @@ type strictConn struct {
 	net.Conn
 	maxHeader int
 	refusal   atomic.Pointer[agentbus.Error] // set before the stand-in is handed out
+	handled   atomic.Bool                    // what is written is the answer of a handler
 	buf       []byte                         // room; [at:end] is read and not handed out. nil: nothing is
 	byte      [1]byte                        // room for the wait while a request is answered
 	at, end   int

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -23,8 +24,14 @@ func strictServer(t *testing.T) string {
 		t.Fatal(err)
 	}
 	strict := httpx.Strict{MaxHeader: 8 << 10}
-	srv := &http.Server{ConnContext: strict.ConnContext, Handler: strict.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := &http.Server{ConnContext: strict.ConnContext, ConnState: strict.ConnState, Handler: strict.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
+		if r.URL.Path == "/says" { // in one write of its own
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			_ = http.NewResponseController(w).Flush()
+			_, _ = w.Write(body)
+			return
+		}
 		_, _ = fmt.Fprintf(w, "%s %s %q %v", r.Method, r.URL.Path, body, err)
 	}))}
 	done := make(chan struct{})
@@ -32,6 +39,11 @@ func strictServer(t *testing.T) string {
 	t.Cleanup(func() { _ = srv.Close(); <-done })
 	return l.Addr().String()
 }
+
+// likeRefusal is what net/http says of what it cannot parse, word for word.
+const likeRefusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
+
+var saysRefusal = fmt.Sprintf("POST /says HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(likeRefusal), likeRefusal)
 
 // talk sends raw bytes, in pieces of the given size, and returns all that comes
 // back until the server closes.
@@ -98,6 +110,7 @@ func TestStrict(t *testing.T) {
 		"another version":          {"GET /a HTTP/2.0\r\nHost: x\r\n\r\n", []string{"400", refused, "unsupported protocol version"}},
 		"no request":               {"hello\r\n\r\n", []string{"400", refused}},
 		"malformed behind another": {plain + "hello\r\n\r\n", []string{"200 OK", `"abc"`, "400", refused}},
+		"an answer like a refusal": {saysRefusal, []string{"200 OK", "\r\n\r\n" + likeRefusal}},
 		"chunk size no number":     {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", []string{"invalid byte in chunk length"}},
 	} {
 		for _, piece := range []int{1, 7, 1 << 20} {

@@ -11,8 +11,12 @@ import (
 
 // Write hands an answer to the connection. What net/http refuses before there is
 // a request for a handler it answers itself, in plain text: the caller reads a
-// refusal of the one table instead, of the shape that every other has.
+// refusal of the one table instead, of the shape that every other has. What a
+// handler answers stays as it is, whatever an agent makes it look like.
 func (c *strictConn) Write(p []byte) (int, error) {
+	if c.handled.Load() {
+		return c.Conn.Write(p)
+	}
 	cause, ok := unparsed(p)
 	if !ok {
 		return c.Conn.Write(p)
@@ -23,8 +27,7 @@ func (c *strictConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// unparsedHead is what net/http writes behind the status of such an answer. Those
-// of handlers have a Date before they say that the connection ends.
+// unparsedHead is what net/http writes behind the status of such an answer.
 const unparsedHead = "\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
 
 // unparsed returns why net/http refused a request in p, in words of its own; ""
@@ -74,6 +77,11 @@ type unsent struct {
 	body   bytes.Buffer
 }
 
-func (w *unsent) Header() http.Header         { return w.header }
-func (w *unsent) WriteHeader(status int)      { w.status = status }
+// Header returns the head, to be filled.
+func (w *unsent) Header() http.Header { return w.header }
+
+// WriteHeader notes the status.
+func (w *unsent) WriteHeader(status int) { w.status = status }
+
+// Write adds to the body.
 func (w *unsent) Write(p []byte) (int, error) { return w.body.Write(p) }
