@@ -175,7 +175,7 @@ func write(w http.ResponseWriter, status int, v any) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec // it is JSON, says so, and is not sniffed; a caller that left is its own loss
+	_, _ = w.Write(body) // a caller that left is its own loss
 	return nil
 }
 

@@ -40,7 +40,7 @@ func newA2APeer() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.Method == http.MethodGet {
-			_, _ = fmt.Fprintf(w, `{"name":"peer","supportedInterfaces":[{"url":"http://%s/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`, r.Host) //nolint:gosec // no browser reads it
+			_, _ = fmt.Fprintf(w, `{"name":"peer","supportedInterfaces":[{"url":"http://%s/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`, r.Host)
 			return
 		}
 		body, _ := io.ReadAll(r.Body)

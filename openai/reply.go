@@ -193,7 +193,7 @@ func (r *reply) frame(data []byte) error {
 	}
 	event := make([]byte, 0, len(data)+8)
 	event = append(append(append(event, "data: "...), data...), "\n\n"...)
-	if _, err := r.w.Write(event); err != nil { //nolint:gosec // JSON in an event stream is no HTML
+	if _, err := r.w.Write(event); err != nil {
 		return errors.Join(errWrite, err)
 	}
 	if err := http.NewResponseController(r.w).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {

@@ -45,7 +45,7 @@ func WriteError(w http.ResponseWriter, l agentbus.Lineage, err error) {
 func WriteErrorAs(w http.ResponseWriter, err error, status int, kind string, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	writeErrorHead(w, agentbus.AsError(err), status)
-	_, _ = w.Write(body) //nolint:gosec // it is JSON, and says so; a caller that has left cannot be told
+	_, _ = w.Write(body) // a caller that has left cannot be told
 }
 
 // writeErrorHead writes the status and the header that every error has, whatever
