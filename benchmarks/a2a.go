@@ -107,7 +107,7 @@ func compareA2A(ctx context.Context, o options, r *report, name, method string, 
 		if one[t.name], err = loadA2A(ctx, t, method, 1, o.each/2); err != nil {
 			return err
 		}
-		if many[t.name], err = loadA2A(ctx, t, method, 32, o.each); err != nil {
+		if many[t.name], err = loadA2A(ctx, t, method, 64, o.each); err != nil {
 			return err
 		}
 	}
@@ -115,8 +115,8 @@ func compareA2A(ctx context.Context, o options, r *report, name, method string, 
 		r.add(name+", 1 connection", "added p50 against ReverseProxy", (one[agentbus].p50-one[direct].p50)/own)
 	}
 	r.add(name+", 1 connection", "added p50, ms", (one[agentbus].p50-one[direct].p50)*1e3)
-	r.add(name+", 32 connections", "CPU a request against ReverseProxy", many[agentbus].cpu/many[bareproxy].cpu)
-	r.add(name+", 32 connections", "requests/s against ReverseProxy", many[agentbus].rate/many[bareproxy].rate)
+	r.add(name+", 64 connections", "CPU a request against ReverseProxy", many[agentbus].cpu/many[bareproxy].cpu)
+	r.add(name+", 64 connections", "requests/s against ReverseProxy", many[agentbus].rate/many[bareproxy].rate)
 	return nil
 }
 
