@@ -91,9 +91,12 @@ func TestInspectorOfARecording(t *testing.T) {
 			t.Errorf("content is shown, or is no text: %s", page)
 		}
 	}
-	b := open(t, nil)
+	b := open(t, func(c *admin.Config) { c.Content = true })
 	b.settle(b.reserve("alice", "run_o", 1, agentbus.Hold{}), 1, agentbus.Hold{})
-	if page := b.form("/console/runs/run_o?turn=t1.critic", b.signIn(adminKey), nil).body; !strings.Contains(page, "As the record says") {
-		t.Errorf("of a call that is not recorded: %s", page)
+	page := b.form("/console/runs/run_o?turn=t1.critic", b.signIn(adminKey), nil).body
+	for _, want := range []string{"As the record says", "What it was asked is not recorded"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("of a call that is not recorded: no %q in %s", want, page)
+		}
 	}
 }
