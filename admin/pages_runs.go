@@ -83,7 +83,7 @@ func (a *API) stopPage(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.stop(r, id); err != nil {
 		return err
 	}
-	http.Redirect(w, r, runPath(id), http.StatusSeeOther) //nolint:gosec // to a page of ours: see runPath
+	http.Redirect(w, r, runPath(id), http.StatusSeeOther) // to a page of ours: see runPath
 	return nil
 }
 

@@ -175,7 +175,7 @@ func (a *API) signIn(w http.ResponseWriter, r *http.Request) error {
 	if next == "" {
 		next = "/console/runs"
 	}
-	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // to a page of ours: see inside
+	http.Redirect(w, r, next, http.StatusSeeOther) // to a page of ours: see inside
 	return nil
 }
 
