@@ -38,8 +38,8 @@ type Runs interface {
 	Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error]
 }
 
-// Records read one run whole, and what belongs to one of its calls. It is safe for concurrent
-// use.
+// Records read one run whole, and what belongs to one of its calls. It is safe for
+// concurrent use.
 type Records interface {
 	// RunRecord returns a run as of one moment; one that is not known is empty.
 	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
