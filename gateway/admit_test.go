@@ -90,6 +90,7 @@ func TestConcurrency(t *testing.T) {
 	for range callers - concurrency - queue { // the others cannot end before these
 		refused(t, "no room", <-answers, http.StatusServiceUnavailable, agentbus.CodeOverloaded)
 	}
+	b.await("no run", func([]agentbus.CallRecord) bool { return g.atOnce() >= concurrency }) // who has a place may not be there yet
 	for range concurrency + queue {
 		g.open <- struct{}{}
 	}
