@@ -85,30 +85,14 @@ func TestScreensOfAFilledBus(t *testing.T) {
 	b.hop("", "researcher", 0, -1, "forwarded_authorization_ignored")
 	b.hop("researcher", "critic", 1, 0)
 	s := b.visit()
-	s.page("/console/graph?run=run_g").shows(t, "graph", `<svg width=`, `class="node`, "app → researcher: 1 calls", "carries the payer’s credential", `href="/console/runs?agent=critic"`)
+	s.page("/console/graph?run=run_g").shows(t, "graph", `<svg width=`, `class="node`, "app → researcher: 1 calls", "carries the payer’s credential", `href="/console/runs?agent=critic&amp;run=run_g"`,
+		`href="/console/runs?agent=researcher&amp;payer=alice&amp;run=run_g"`, `href="/console/runs?payer=alice&amp;run=run_g"`)
 	s.page("/console/payers").shows(t, "payers", `href="/console/payers/alice"`, "$3.00", "reserved", "of <span", "format=csv", "not", "not known")
 	s.page("/console/payers/alice").shows(t, "payer", "Ledger head", "By agent", "By run", "By day", "strict: never overshot", "Reserved for over a minute", "this process")
 	s.page("/console/agents").shows(t, "agents", "breaker open", "ejected", "researcher", "bridge_depth_exceeded", "not", "drained")
 	s.page("/console/agents/researcher").shows(t, "agent", "http://127.0.0.1:9/v1", "its own key", "A million tokens in", "Probe now", "Drain this agent")
 	s.page("/console/inbox").shows(t, "inbox", "forwarded credential ignored", "Nothing waits")
 	s.page("/console/ledger/export?format=csv").shows(t, "export", "payer,seq,kind", "alice,1,charge")
-}
-
-// U3: the table of agents is sorted by the server, as its URL says.
-func TestAgentsAreSorted(t *testing.T) {
-	t.Parallel()
-	b := open(t, nil)
-	b.settle(b.hop("", "researcher", 0, -1), 5, agentbus.Hold{})
-	s := b.visit()
-	for query, first := range map[string]string{"": "critic", "?sort=calls": "researcher", "?sort=last": "researcher", "?sort=errors": "critic"} {
-		page := s.page("/console/agents" + query).body
-		if (strings.Index(page, `data-key="critic"`) < strings.Index(page, `data-key="researcher"`)) != (first == "critic") {
-			t.Errorf("%q: %s does not come first", query, first)
-		}
-	}
-	if a := s.form("/console/agents?sort=x", s.cookie, nil); a.status != http.StatusBadRequest {
-		t.Errorf("sorted by what nobody knows: %d", a.status)
-	}
 }
 
 // U5, U13, U14: verify, probe, drain and enable are forms with the token of the
