@@ -19,6 +19,13 @@ func (b *bus) park(run agentbus.RunID, payer agentbus.Payer) agentbus.InterruptI
 	ctx := b.t.Context()
 	e, err := b.store.Open(ctx, agentbus.Execution{ID: agentbus.ExecutionID(run), Run: run, Conversation: "review", Payer: payer, Began: began}, agentbus.Claim{Owner: "host/1/2", TTL: time.Hour})
 	b.must(err)
+	return b.asks(e)
+}
+
+// asks parks an execution on a payment.
+func (b *bus) asks(e agentbus.Execution) agentbus.InterruptID {
+	b.t.Helper()
+	ctx, run, payer := b.t.Context(), e.Run, e.Payer
 	turns, err := b.store.Begin(ctx, []agentbus.Turn{{TurnKey: agentbus.TurnKey{Payer: payer, Agent: "shop", Run: run, ID: run.Turn(0, "shop")}, Execution: e.ID, Speaker: "shop", Epoch: e.Lease.Epoch, State: agentbus.TurnPending, Attempts: 1, Began: began}})
 	b.must(err)
 	turn := turns[0]

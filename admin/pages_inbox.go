@@ -69,7 +69,7 @@ func (a *API) showInboxPage(w http.ResponseWriter, r *http.Request) error {
 		err = a.openCards(r, p, q, open, calls, &c)
 	}
 	if err == nil {
-		err = decidedCards(q, decided, &c)
+		err = a.decidedCards(r, q, decided, &c)
 	}
 	if err == nil {
 		err = notices(q, calls, &c)
@@ -110,8 +110,12 @@ func (a *API) openCards(r *http.Request, p page, q url.Values, open []agentbus.I
 		c.Pager.Text += ", the oldest of more that wait"
 	}
 	records := recordsOf(calls)
-	for _, i := range shown {
-		card, err := a.card(r, q, i)
+	asked, err := a.askings(r.Context(), shown)
+	if err != nil {
+		return err
+	}
+	for _, i := range asked {
+		card, err := a.card(r, q, &i)
 		if err != nil {
 			return err
 		}
@@ -124,10 +128,14 @@ func (a *API) openCards(r *http.Request, p page, q url.Values, open []agentbus.I
 }
 
 // decidedCards fills in what was decided last.
-func decidedCards(q url.Values, decided []agentbus.Interrupt, c *console.InboxPage) (err error) {
-	for _, i := range decided {
+func (a *API) decidedCards(r *http.Request, q url.Values, decided []agentbus.Interrupt, c *console.InboxPage) (err error) {
+	asked, err := a.askings(r.Context(), decided)
+	if err != nil {
+		return err
+	}
+	for _, i := range asked {
 		c.Decided = append(c.Decided, console.InterruptCard{
-			Interrupt: i, Kind: decisionKind(i.Resolution.Decision), Asks: asks(&i), Way: wayOf(&i), Chosen: string(i.ID) == q.Get("chosen"),
+			Interrupt: i.Interrupt, Kind: decisionKind(i.Resolution.Decision), Asks: asks(&i.Interrupt), Way: i.Way, Chosen: string(i.ID) == q.Get("chosen"),
 		})
 	}
 	c.DecidedBound = len(decided) == decidedShown
@@ -176,14 +184,14 @@ func (a *API) followInbox(w http.ResponseWriter, r *http.Request) error {
 }
 
 // card is an interrupt as somebody decides it.
-func (a *API) card(r *http.Request, q url.Values, i agentbus.Interrupt) (c console.InterruptCard, err error) {
+func (a *API) card(r *http.Request, q url.Values, i *asking) (c console.InterruptCard, err error) {
 	sum, _, err := a.cfg.Runs.RunSummary(r.Context(), i.Run)
 	if err != nil {
 		return c, err
 	}
 	facts := factsOf(&i.Ask)
 	return console.InterruptCard{
-		Interrupt: i, Action: "/console/inbox/" + url.PathEscape(string(i.ID)) + "?" + back(q), CSRF: requestOf(r).csrf, Kind: console.KindWaiting, Asks: asks(&i), Way: wayOf(&i), Facts: facts, Price: priceOf(facts),
+		Interrupt: i.Interrupt, Action: "/console/inbox/" + url.PathEscape(string(i.ID)) + "?" + back(q), CSRF: requestOf(r).csrf, Kind: console.KindWaiting, Asks: asks(&i.Interrupt), Way: i.Way, Facts: facts, Price: priceOf(facts),
 		After: "then it counts as denied", Cost: sum.Cost, Answers: i.Ask.Kind == agentbus.AskClarification, Choices: i.Ask.Choices,
 		Chosen: string(i.ID) == q.Get("chosen"),
 	}, nil
@@ -207,15 +215,6 @@ func asks(i *agentbus.Interrupt) string {
 		return "credential"
 	}
 	return string(i.Ask.Kind)
-}
-
-// wayOf is who asks, from the root to the leaf.
-func wayOf(i *agentbus.Interrupt) []string {
-	way := make([]string, len(i.Path))
-	for n, s := range i.Path {
-		way[n] = string(s)
-	}
-	return way
 }
 
 func decisionKind(d agentbus.Decision) console.Kind {

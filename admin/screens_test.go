@@ -147,6 +147,40 @@ func TestInboxScreen(t *testing.T) {
 	}
 }
 
+// U15: the agents in whose calls a run is driven stand before those that ask in it;
+// one that only forwarded a turn too, one that was asked in vain before does not.
+func TestWhoAsksAcrossCalls(t *testing.T) {
+	t.Parallel()
+	b := open(t, nil)
+	call := func(agent string, at agentbus.TurnKey, depth int) agentbus.TurnKey {
+		at.Payer, at.Agent, at.Run = "alice", agent, "run_g"
+		_, err := b.store.Reserve(t.Context(), agentbus.Reservation{Key: at.Hash(), Call: agentbus.CallRecord{TurnKey: at, RequestID: "req", Caller: "app", Depth: depth, Owner: "host/1/2", Began: began}})
+		b.must(err)
+		return at
+	}
+	root := call("router", agentbus.TurnKey{ID: "run_g.t0.root"}, 0)
+	call("planner", agentbus.TurnKey{ID: "run_g.t0.root"}, 1) // the same turn, forwarded
+	served := agentbus.TurnKey{Path: root.PathBelow(), Parent: root.ID, ID: "run_g.t0.shop"}
+	call("deaf", served, 2)
+	call("mall", served, 2)
+	call("other", agentbus.TurnKey{Path: "00112233aabbccdd", Parent: "run_g.t9.x", ID: "run_g.t0.shop"}, 2) // another turn of the same id
+	e, err := b.store.Open(t.Context(), agentbus.Execution{
+		ID: "run_nested", Run: "run_g", Conversation: "mall", Payer: "alice", Path: served.Path, Parent: served.ID, Depth: 3, Began: began,
+	}, agentbus.Claim{Owner: "host/1/2", TTL: time.Hour})
+	b.must(err)
+	id := b.asks(e)
+	s := b.visit()
+	const way = `<b class="name">router</b> <span class="soft">›</span> <b class="name">planner</b> <span class="soft">›</span> <b class="name">mall</b> <span class="soft">›</span> <b class="name">panel</b> <span class="soft">›</span> <b class="name">shop</b>`
+	s.page("/console/inbox").shows(t, "open", way)
+	if a := s.post("/console/inbox/"+string(id), url.Values{"decision": {"denied"}}); a.status != http.StatusSeeOther {
+		t.Errorf("deny: %d %s", a.status, a.body)
+	}
+	s.page("/console/inbox").shows(t, "decided", "router › planner › mall › panel › shop")
+	if got := b.get("/admin/v1/interrupts/" + string(id)).body; !strings.Contains(got, `"way":["router","planner","mall","panel","shop"]`) {
+		t.Errorf("the API says %s", got)
+	}
+}
+
 // U4: who follows is told when something changes, with the version as its id, and
 // who comes back with an older one is told at once.
 func TestLive(t *testing.T) {

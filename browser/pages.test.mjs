@@ -100,7 +100,7 @@ test("what waits is approved and denied, and then it says who decided and when (
   await page.open("/console/inbox");
   assert.equal(await page.locator(".interrupt").count(), 2);
   const first = flat(await page.locator(".interrupt").first().innerText());
-  assert.match(first, /payment.*asked by pay in run .* paid by user-123.*Decide by.*then it counts as denied.*Cost of the run so far/i);
+  assert.match(first, /payment.*asked by shop › pay in run .* paid by user-123.*Decide by.*then it counts as denied.*Cost of the run so far/i);
   assert.ok(first.includes("<img src=x"), first); // what agents say is text
   assert.notEqual(await page.title(), "owned");
   await shoot(page, "inbox");
