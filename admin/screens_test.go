@@ -84,6 +84,7 @@ func TestScreensOfAFilledBus(t *testing.T) {
 	b.fill()
 	b.hop("", "researcher", 0, -1, "forwarded_authorization_ignored")
 	b.hop("researcher", "critic", 1, 0)
+	b.refuse("critic", 4, "", agentbus.CodeDepthExceeded) // now, as hops are: screens look back a day
 	s := b.visit()
 	s.page("/console/graph?run=run_g").shows(t, "graph", `<svg width=`, `class="node`, "app → researcher: 1 calls", "carries the payer’s credential", `href="/console/runs?agent=critic&amp;run=run_g"`,
 		`href="/console/runs?agent=researcher&amp;payer=alice&amp;run=run_g"`, `href="/console/runs?payer=alice&amp;run=run_g"`)
