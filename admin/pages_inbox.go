@@ -109,7 +109,12 @@ func (a *API) openCards(r *http.Request, p page, q url.Values, open []agentbus.I
 	if c.Pager.Text = strconv.Itoa(len(shown)) + " of " + strconv.Itoa(len(open)); c.More {
 		c.Pager.Text += ", the oldest of more that wait"
 	}
-	records := recordsOf(calls)
+	records, prices := recordsOf(calls), map[string]agentbus.Micros{}
+	for _, agent := range a.cfg.Agents.Agents() {
+		if agent.Price != nil {
+			prices[agent.Name] = agent.Price.Call
+		}
+	}
 	asked, err := a.askings(r.Context(), shown)
 	if err != nil {
 		return err
@@ -120,7 +125,7 @@ func (a *API) openCards(r *http.Request, p page, q url.Values, open []agentbus.I
 			return err
 		}
 		if n := len(i.Path); n > 0 && card.Price == "" {
-			card.Estimate = records[string(i.Path[n-1])].Turn
+			card.Estimate, card.Least = records[string(i.Path[n-1])].Turn, prices[string(i.Path[n-1])]
 		}
 		c.Open = append(c.Open, card)
 	}

@@ -244,7 +244,8 @@ type InterruptCard struct {
 	Price  string          // cost if approved, where the ask says
 	// Estimate is what a turn of who asks costs on average; 0: that is not known.
 	Estimate agentbus.Micros
-	Answers  bool // it is answered in words
+	Least    agentbus.Micros // its price of a call; 0: that is not known
+	Answers  bool            // it is answered in words
 	Choices  []string
 	Chosen   bool // it was chosen by its link
 }
