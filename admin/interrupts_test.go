@@ -113,8 +113,14 @@ func TestInterrupts(t *testing.T) {
 	}
 }
 
-// U11: what a turn asked stands below that turn, of several of one id too, and a call
-// that was answered with a question waits while nobody has decided.
+// run is how a run stands.
+func (b *bus) run(id string) string {
+	b.t.Helper()
+	return into[struct{ Standing string }](b.t, b.get("/admin/v1/runs/"+id)).Standing
+}
+
+// U10, U11: what a turn asked stands below that turn, of several of one id too, and a call
+// that was answered with a question waits while nobody has decided, with its run.
 func TestWhatATurnAskedStandsBelowIt(t *testing.T) {
 	t.Parallel()
 	b := open(t, nil)
@@ -144,16 +150,16 @@ func TestWhatATurnAskedStandsBelowIt(t *testing.T) {
 			t.Errorf("%s stands elsewhere in %v", ids[i], keys)
 		}
 	}
-	if mall != "waiting" {
-		t.Errorf("while it is asked about, the call is %s", mall)
+	if mall != "waiting" || b.run("run_g") != "waiting" {
+		t.Errorf("while it is asked about, the call is %s, the run %s", mall, b.run("run_g"))
 	}
 	for _, id := range ids {
 		if a := b.request("POST", "/admin/v1/interrupts/"+string(id)+"/resolve", adminKey, `{"decision":"denied"}`); a.status != http.StatusOK {
 			t.Fatalf("deny: %d %s", a.status, a.body)
 		}
 	}
-	if _, mall = read(); mall != "failed" {
-		t.Errorf("denied, the call is %s", mall)
+	if _, mall = read(); mall != "failed" || b.run("run_g") != "failed" {
+		t.Errorf("denied, the call is %s, the run %s", mall, b.run("run_g"))
 	}
 	page := b.get("/console/runs/run_g").body
 	if short := string(ids[0][len(ids[0])-8:]); !strings.Contains(page, `title="`+string(ids[0])+`">…`+short) { // U2
