@@ -43,7 +43,7 @@ func (a *answer) passRead() {
 			x.cut(err)
 		}
 		return
-	case err == nil && status == http.StatusOK:
+	case err == nil && status < http.StatusMultipleChoices:
 		whole := body
 		body, _, err = a.convertA2A(body, kept)
 		if err == nil && x.envelope.call.Operation == a2a.OpCard {
@@ -87,13 +87,19 @@ func (a *answer) convertA2A(body []byte, kept http.Header) (sent, stored []byte,
 	e := x.envelope
 	told, valid := a2a.ReadFrame(body, e.binding)
 	if !valid || body[rawjson.Space(body, 0)] != '{' {
-		if x.flight == nil {
+		if x.flight == nil && (len(body) == 0 || !e.call.Operation.TellsTasks()) {
 			return body, body, nil
 		}
 		return nil, nil, &agentbus.Error{
 			Code: agentbus.CodeAgentUnavailable, Message: "the agent's answer is not one of A2A: a JSON object, or a stream",
 			Explain: &agentbus.Explain{Rule: "G15", Observed: plain(kept.Get("Content-Type"), 64), Next: "check that the agent's url is the base below which its card is"},
 		}
+	}
+	if e.call.Operation == a2a.OpList && told.Err == nil {
+		if body, err = a.ownList(body, kept); err != nil {
+			return nil, nil, err
+		}
+		told, _ = a2a.ReadFrame(body, e.binding)
 	}
 	e.told = told
 	learn := a.owns

@@ -3,10 +3,13 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +138,93 @@ func TestA2AAnothersTask(t *testing.T) {
 	if got := b.send(http.MethodPost, "/a2a/critic", rpc("r1", "GetTask", `{"id":"task-x"}`), asRelay, forAlice); gjson.Get(got.body, "result.id").Str != "task-x" {
 		t.Errorf("the principal's agent: %v", got)
 	}
+}
+
+// A12: a list tells of the caller's tasks only, and counts nobody else's; what is
+// left of it is as the agent wrote it, the token of the next page too.
+func TestA2AListsAreOfTheCaller(t *testing.T) {
+	t.Parallel()
+	const task = `{"id":"%s", "contextId":"c","status":{"state":"TASK_STATE_WORKING"},"x":1.50}`
+	theirs, mine, fresh := fmt.Sprintf(task, "theirs"), fmt.Sprintf(task, "mine"), fmt.Sprintf(task, "fresh")
+	const page = `{"tasks":[%s], "nextPageToken":"p\u002b2","pageSize":3,"totalSize":%d,"y":[]}`
+	a := newA2A(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+		body := fmt.Sprintf(page, theirs+" ,"+mine+","+theirs+","+fresh, 41)
+		if strings.Contains(r.RequestURI, "pageToken=2") || strings.Contains(a2aBody(r), "pageToken") {
+			body = fmt.Sprintf(page, theirs, 41)
+		}
+		if r.Method == http.MethodPost {
+			body = `{"result":` + body + `,"jsonrpc":"2.0","id":"r1"}`
+		}
+		w.Header().Set("Etag", `"x"`)
+		answerWith(http.StatusOK, body)(w, r)
+	})
+	store := openStore(t, t.TempDir()+"/bus.db")
+	b := busOver(t, store, "", func(c *gateway.Config) { c.A2A.Tasks = store }, a)
+	lists := func(params, query string) [2]answer {
+		return [2]answer{
+			b.send(http.MethodPost, "/a2a/critic", rpc("r1", "ListTasks", params), asAlice),
+			b.send(http.MethodGet, "/a2a/critic/rest/tasks"+query, "", asAlice),
+		}
+	}
+	see := func(id string, payer agentbus.Payer) {
+		if err := store.SeeRemoteTask(t.Context(), agentbus.RemoteTask{Agent: "critic", ID: id, Payer: payer, Upstream: a.URL.String(), Seen: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what, want string, got [2]answer) {
+		t.Helper()
+		for i, body := range []string{`{"result":` + want + `,"jsonrpc":"2.0","id":"r1"}`, want} {
+			if got[i].status != http.StatusOK || got[i].body != body {
+				t.Errorf("%s: %v, want %s", what, got[i], body)
+			}
+		}
+	}
+	see("mine", "alice")
+	see("theirs", "somebody")
+	got := lists("{}", "")
+	check("some of others", fmt.Sprintf(page, mine+","+fresh, 2), got)
+	if got[1].header.Get("Etag") != "" || got[1].header.Get("Content-Length") != strconv.Itoa(len(got[1].body)) {
+		t.Error(got[1].header)
+	}
+	check("all of others", fmt.Sprintf(page, "", 0), lists(`{"pageToken":"2"}`, "?pageToken=2"))
+	if known, found, err := store.RemoteTask(t.Context(), "critic", "fresh"); !found || err != nil || known.Payer != "alice" {
+		t.Errorf("%+v, %v, %v", known, found, err)
+	}
+}
+
+// A12: where nobody else has a task, a list passes as it is.
+func TestA2AAListOfOne(t *testing.T) {
+	t.Parallel()
+	const list = `{"tasks":[{"id":"t1","status":{}} , {"id":"t2","status":{}}],"nextPageToken":"2","totalSize":41}`
+	a := newA2A(t, "critic", answerWith(http.StatusOK, list))
+	store := openStore(t, t.TempDir()+"/bus.db")
+	b := busOver(t, store, "", func(c *gateway.Config) { c.A2A.Tasks = store }, a)
+	for range 2 {
+		if got := b.send(http.MethodGet, "/a2a/critic/rest/tasks", "", asAlice); got.body != list {
+			t.Error(got)
+		}
+	}
+}
+
+// A12: what should tell of tasks and cannot be read is not passed on unseen.
+func TestA2AWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{`[{"id":"task-x"}]`, "\xef\xbb\xbf" + `{"id":"task-x"}`, `{"id":"task-x"`} {
+		b := newBus(t, nil, newA2A(t, "critic", answerWith(http.StatusOK, body)))
+		for _, path := range []string{"/tasks", "/tasks/other"} {
+			if got := b.send(http.MethodGet, "/a2a/critic/rest"+path, "", asAlice); fault(got) != "502 502 AGENT_UNAVAILABLE" || strings.Contains(got.body, "task-x") {
+				t.Errorf("%s: %v", path, got)
+			}
+		}
+		if got := b.send(http.MethodGet, "/a2a/critic/rest/custom", "", asAlice); got.body != body {
+			t.Error(got)
+		}
+	}
+}
+
+func a2aBody(r *http.Request) string {
+	b, _ := io.ReadAll(r.Body)
+	return string(b)
 }
 
 // X34: nor does an answer to a message tell of a task that another process of the
