@@ -222,6 +222,73 @@ func TestA2AWhatCannotBeRead(t *testing.T) {
 	}
 }
 
+// A12, X34: of an answer that is larger than what is kept too, the task is the
+// caller's, or nothing of it is told, and nothing charged.
+func TestA2ALargeAnswers(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 10
+	pad := `"artifacts":[{"id":"theirs","parts":[{"text":"` + strings.Repeat("x", 64*most) + `"}]}]`
+	const state = `"status":{"state":"TASK_STATE_COMPLETED"}`
+	for name, c := range map[string]struct{ task, want, later string }{
+		"of nobody yet":    {task: `{"task":{"id":"new","contextId":"c",` + pad + `,` + state + `}}`},
+		"of A2A 0.3":       {task: `{"kind":"task","id":"new",` + pad + `,` + state + `}`},
+		"a message":        {task: `{"message":{"messageId":"m","role":"ROLE_AGENT",` + pad + `}}`},
+		"another's":        {task: `{"task":{"id":"th\u0065irs",` + pad + `,` + state + `}}`, want: "TASK_NOT_FOUND"},
+		"another's, named": {task: `{"message":{"messageId":"m","taskId":"theirs",` + pad + `}}`, want: "TASK_NOT_FOUND"},
+		"not named yet":    {task: `{"task":{` + pad + `,"id":"new",` + state + `}}`, want: "AGENT_UNAVAILABLE"},
+		"named twice":      {task: `{"task":{"id":"new",` + pad + `,"id":"theirs"}}`, later: "cut"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newA2A(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+				body := c.task
+				if strings.HasPrefix(r.URL.Path, "/rpc") {
+					body = `{"jsonrpc":"2.0","id":"r1","result":` + body + `}`
+				}
+				answerWith(http.StatusOK, body)(w, r)
+			})
+			store := openStore(t, t.TempDir()+"/bus.db")
+			b := busOver(t, store, "", func(cfg *gateway.Config) { cfg.A2A.Tasks, cfg.MaxReply = store, most }, a)
+			theirs := agentbus.RemoteTask{Agent: "critic", ID: "theirs", Upstream: a.URL.String(), Payer: "user:somebody", Seen: time.Now()}
+			if err := store.SeeRemoteTask(t.Context(), theirs); err != nil {
+				t.Fatal(err)
+			}
+			for i, req := range [][3]string{
+				{"POST", "/a2a/critic", rpc("r1", "SendMessage", say("m"))}, {"POST", "/a2a/critic/rest/message:send", say("m")},
+				{"POST", "/a2a/critic", rpc("r1", "GetTask", `{"id":"alias"}`)}, {"GET", "/a2a/critic/rest/tasks/alias", ""},
+			} {
+				run := "r" + strconv.Itoa(i)
+				got := b.send(req[0], req[1], req[2], append(turn(run, run+".t0.critic"), asAlice)...)
+				switch {
+				case c.want != "":
+					if !strings.HasSuffix(fault(got), " "+c.want) || strings.Contains(got.body, "xxx") {
+						t.Errorf("%v: %.300s", req, got.body)
+					}
+				case c.later != "":
+					if got.err == nil || strings.Contains(got.body, `"theirs"}`) {
+						t.Errorf("%v: %v, …%s", req, got.err, got.body[len(got.body)-20:])
+					}
+				case !strings.Contains(got.body, c.task) || got.err != nil:
+					t.Errorf("%v: %v, %.300s", req, got.err, got.body)
+				}
+				if i < 2 {
+					state := agentbus.CallSettled
+					if c.want+c.later != "" {
+						state = agentbus.CallVoided
+					}
+					b.one(run, state)
+				}
+			}
+			if _, found, _ := store.RemoteTask(t.Context(), "critic", "new"); found != (c.later != "" || c.want == "" && name != "a message") {
+				t.Errorf("the task is remembered: %v", found)
+			}
+			if got := b.send("POST", "/a2a/critic", rpc("r1", "SendStreamingMessage", say("m9")), asAlice); !strings.HasPrefix(fault(got), "502") && !strings.Contains(got.body, "AGENT_UNAVAILABLE") {
+				t.Errorf("a stream: %.300s", got.body)
+			}
+		})
+	}
+}
+
 func a2aBody(r *http.Request) string {
 	b, _ := io.ReadAll(r.Body)
 	return string(b)
