@@ -283,6 +283,9 @@ func (w *wire) send(ctx context.Context, method, path string, in, out any) error
 		Message string `json:"message"`
 	}
 	if json.Unmarshal(answer, &refused) != nil || refused.Error == "" {
+		if adminAt(ctx, getPlainly, w.url) {
+			return notPublic()
+		}
 		return &failure{exit: exitFailed, what: fmt.Sprintf("%s answered %d", w.url, resp.StatusCode), next: "is this the public listener of a bus?"}
 	}
 	exit, next := exitFailed, "see GET /v1/openapi.json there"
