@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -157,6 +158,10 @@ func (o *operator) read(ctx context.Context, resp *http.Response, body []byte, o
 func unreachable(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
+	}
+	e, ok := errors.AsType[tls.RecordHeaderError](err)
+	if ok && string(e.RecordHeader[:]) == "HTTP/" || errors.Is(err, http.ErrSchemeMismatch) {
+		return "it answers in plain HTTP; its URL begins with http://"
 	}
 	return cause(err)
 }

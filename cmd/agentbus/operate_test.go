@@ -153,6 +153,7 @@ func TestOperatingGoesWrong(t *testing.T) {
 	}{
 		{"not running", opsKey, []string{"--server", nobody}, exitFailed, "agentbus: no bus answers at " + nobody + "\n  why: connect: connection refused\n  next: start it with agentbus serve, or name its admin listener with --server or AGENTBUS_ADMIN_URL\n"},
 		{"the public surface", opsKey, []string{"--server", b.url}, exitUsage, "agentbus: " + b.url + " is the public surface of a bus, not its admin listener\n  next: name its admin listener, the address that agentbus serve prints for its admin API, with --server or AGENTBUS_ADMIN_URL\n"},
+		{"TLS, and it has none", opsKey, []string{"--server", "https" + strings.TrimPrefix(b.admin, "http")}, exitFailed, "\n  why: it answers in plain HTTP; its URL begins with http://\n"},
 		{"a redirect", opsKey, []string{"--server", elsewhere.URL}, exitFailed, "is not the admin listener of a bus\n  why: it said 307 Temporary Redirect\n"},
 		{"no key", "", []string{"--server", b.admin}, exitUsage, "agentbus: there is no key to operate the bus with\n  next: set AGENTBUS_TOKEN to the key of an admin; agentbus keys create NAME --role admin makes one\n"},
 		{"unknown key", "canary", []string{"--server", b.admin}, exitRefused, "\n  next: set AGENTBUS_TOKEN to the key of an admin; agentbus keys create NAME --role admin makes one\n"},

@@ -291,6 +291,7 @@ func (w *wire) send(ctx context.Context, method, path string, in, out any) error
 	exit, next := exitFailed, "see GET /v1/openapi.json there"
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized:
+		refused.Message = "the bus does not know this key" // one was sent: wire sees to it
 		exit, next = exitRefused, "set AGENTBUS_TOKEN to a key of that bus; agentbus keys create NAME makes one"
 	case resp.StatusCode == http.StatusForbidden:
 		exit = exitRefused
