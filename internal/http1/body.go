@@ -27,11 +27,6 @@ type body struct {
 	err       error // what Read returns from now on
 }
 
-const (
-	maxChunkLine = 4 << 10
-	maxExcess    = 16 << 10 // of framing: who sends more sends no data
-)
-
 // Arrived reports whether all of it has come, so that to read it does not wait.
 // It is for the handler, before it has read it to its end.
 func (b *body) Arrived() bool { return !b.chunked && b.left <= int64(b.conn.in.end-b.conn.in.at) }

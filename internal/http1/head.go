@@ -157,14 +157,14 @@ func splitField(line string) (name, value string, fault error) {
 // canonical returns the name of a header in its canonical form, without a copy
 // where most callers write it otherwise.
 func canonical(name string) string {
-	if known, ok := lowerNames[name]; ok {
+	if known, ok := canonicalNames[name]; ok {
 		return known
 	}
 	return textproto.CanonicalMIMEHeaderKey(name)
 }
 
-// lowerNames are the names that clients write in lower case at every call.
-var lowerNames = func() map[string]string {
+// canonicalNames are the names that clients write in lower case at every call.
+var canonicalNames = func() map[string]string {
 	names := map[string]string{}
 	for _, n := range []string{
 		"Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Connection", "Content-Length", "Content-Type", "Cookie", "Host",
