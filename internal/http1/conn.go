@@ -28,6 +28,7 @@ const (
 type conn struct {
 	server *Server
 	net    net.Conn
+	remote string // address of the caller
 	tls    *tls.ConnectionState
 	base   context.Context //nolint:containedctx // of the requests: values of the connection, which none outlives
 	state  atomic.Int32

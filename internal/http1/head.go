@@ -54,7 +54,7 @@ func (w *response) parse(head string) error {
 	if fault != nil {
 		return fault
 	}
-	r.Header, r.RemoteAddr, r.TLS = f.header, w.conn.net.RemoteAddr().String(), w.conn.tls
+	r.Header, r.RemoteAddr, r.TLS = f.header, w.conn.remote, w.conn.tls
 	if fault := w.parseHost(r, f.hosts); fault != nil {
 		return fault
 	}
