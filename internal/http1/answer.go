@@ -172,7 +172,7 @@ func lengthOf(h http.Header) (int64, error) {
 	if err != nil {
 		return 0, errors.New("the Content-Length of the answer is no number of bytes")
 	}
-	return int64(n), nil //nolint:gosec // it has 62 bits
+	return int64(n), nil
 }
 
 // announced takes Trailer out of h, and returns what it announces.

@@ -124,7 +124,7 @@ func (b *body) trailers() error {
 }
 
 func (b *body) line() ([]byte, error) {
-	line, err := b.conn.in.line(b.conn.net, maxChunkLine)
+	line, err := b.conn.in.line(b.conn.net)
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}

@@ -27,7 +27,7 @@ type chunks struct {
 // which is io.EOF. They have at most so many bytes.
 func (k *chunks) next(in *input, from net.Conn, most int) error {
 	if k.inside {
-		line, err := in.line(from, maxChunkLine)
+		line, err := in.line(from)
 		if err != nil {
 			return cut(err)
 		}
@@ -35,7 +35,7 @@ func (k *chunks) next(in *input, from net.Conn, most int) error {
 			return errors.New("a chunk of the body is longer than it tells")
 		}
 	}
-	line, err := in.line(from, maxChunkLine)
+	line, err := in.line(from)
 	if err != nil {
 		return cut(err)
 	}
@@ -44,7 +44,7 @@ func (k *chunks) next(in *input, from net.Conn, most int) error {
 	if err != nil {
 		return errors.New("the length of a chunk of the body is no hexadecimal number")
 	}
-	k.left, k.inside = int64(size), true //nolint:gosec // it has 62 bits
+	k.left, k.inside = int64(size), true
 	if k.excess = max(0, k.excess+int64(len(line))+4-16-2*k.left); k.excess > maxExcess {
 		return errors.New("the body has more framing than data")
 	}
@@ -57,7 +57,7 @@ func (k *chunks) next(in *input, from net.Conn, most int) error {
 // end reads the trailers.
 func (k *chunks) end(in *input, from net.Conn, most int) error {
 	for {
-		line, err := in.line(from, maxChunkLine)
+		line, err := in.line(from)
 		switch {
 		case err != nil:
 			return cut(err)

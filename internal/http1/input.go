@@ -134,14 +134,13 @@ func (in *input) read(c net.Conn, p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // it is the connection's
 }
 
-// line returns the next line without its CRLF; it ends with an error when that is
-// none of at most so many bytes.
-func (in *input) line(c net.Conn, most int) ([]byte, error) {
+// line returns the next line of the framing of a body, without its CRLF.
+func (in *input) line(c net.Conn) ([]byte, error) {
 	for {
 		rest := in.rest()
 		i := bytes.IndexByte(rest, '\n')
 		switch {
-		case i >= most || i < 0 && len(rest) >= most:
+		case i >= maxChunkLine || i < 0 && len(rest) >= maxChunkLine:
 			return nil, errors.New("a line within the body is over the limit")
 		case i > 0 && rest[i-1] == '\r':
 			return in.take(i + 1)[:i-1], nil
