@@ -16,6 +16,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/internal/faults"
 	"github.com/agentbus/agentbus/internal/rawjson"
 )
@@ -382,12 +383,13 @@ func (a *answer) readWhole() ([]byte, error) {
 }
 
 // passLarge passes an answer on as it comes, but for its last bytes, which wait
-// for the settlement. It is not kept, and looked into for its usage only (G26):
-// what cannot be the answer that was asked for is refused.
+// for the settlement. It is not kept, and looked into for its usage (G26) and its
+// task (A12) only: what cannot be the answer that was asked for is refused.
 func (a *answer) passLarge(begun []byte, sse bool) {
 	x, g, kept, status := a.exchange, a.gateway, a.kept(), a.resp.StatusCode
-	if at := rawjson.Space(begun, 0); status < http.StatusMultipleChoices && x.dialect != dialectOther && (sse || x.peek.stream || at == len(begun) || begun[at] != '{') {
-		g.fail(a.w, a.r, x, a.noObject(kept))
+	look, err := a.lookInto(begun, sse, kept)
+	if err != nil {
+		g.fail(a.w, a.r, x, err)
 		return
 	}
 	x.flight.change(func() { x.flight.over = true })
@@ -396,7 +398,10 @@ func (a *answer) passLarge(begun []byte, sse bool) {
 	held, total := slices.Clone(begun[g.cfg.MaxReply:]), int64(len(begun))
 	var told usageFinder
 	told.feed(begun)
-	err := a.read(func(b []byte) error {
+	err = a.read(func(b []byte) error {
+		if err := look(b); err != nil {
+			return err
+		}
 		_ = a.write(held)
 		held = append(held[:0], b...)
 		told.feed(b)
@@ -421,6 +426,24 @@ func (a *answer) passLarge(begun []byte, sse bool) {
 		x.cut(err)
 	}
 	_ = a.write(held)
+}
+
+// lookInto looks at the beginning of an answer that is too large to be read whole,
+// and returns what looks at the rest.
+func (a *answer) lookInto(begun []byte, sse bool, kept http.Header) (look func([]byte) error, err error) {
+	x, look := a.exchange, func([]byte) error { return nil }
+	if x.envelope == nil && x.dialect == dialectOther || a.resp.StatusCode >= http.StatusMultipleChoices {
+		return look, nil
+	}
+	streams := x.peek.stream || x.envelope != nil && x.envelope.call.Operation.Streams()
+	if at := rawjson.Space(begun, 0); sse || streams || at == len(begun) || begun[at] != '{' {
+		return nil, a.noObject(kept)
+	}
+	if x.envelope == nil {
+		return look, nil
+	}
+	tasks := a2a.NewTaskFinder(x.envelope.binding)
+	return func(b []byte) error { return a.owns(&a2a.Frame{Tasks: tasks.Feed(b)}) }, a.begins(tasks, begun)
 }
 
 // notFinal says why an answer does not settle its call, or nil.

@@ -25,6 +25,8 @@ type Node struct {
 	Name  string `json:"name"`
 	Kind  string `json:"kind"`  // of the agent; "caller": from outside; "": an agent that is configured no more
 	Calls int    `json:"calls"` // of it, refusals left out
+
+	Payer agentbus.Payer `json:"-"` // of a caller: who pays for all its calls; "": several do
 }
 
 // KindCaller is the kind of a Node that is no agent.
