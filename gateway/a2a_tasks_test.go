@@ -254,8 +254,10 @@ func TestA2ALargeAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, req := range [][3]string{
-				{"POST", "/a2a/critic", rpc("r1", "SendMessage", say("m"))}, {"POST", "/a2a/critic/rest/message:send", say("m")},
-				{"POST", "/a2a/critic", rpc("r1", "GetTask", `{"id":"alias"}`)}, {"GET", "/a2a/critic/rest/tasks/alias", ""},
+				{"POST", "/a2a/critic", rpc("r1", "SendMessage", say("m"))},
+				{"POST", "/a2a/critic/rest/message:send", say("m")},
+				{"POST", "/a2a/critic", rpc("r1", "GetTask", `{"id":"alias"}`)},
+				{"GET", "/a2a/critic/rest/tasks/alias", ""},
 			} {
 				run := "r" + strconv.Itoa(i)
 				got := b.send(req[0], req[1], req[2], append(turn(run, run+".t0.critic"), asAlice)...)
