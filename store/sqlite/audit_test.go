@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -114,8 +115,13 @@ func TestBudgetsOfAnOldStoreAreInOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	someLedger(t, dir)
-	execute(t, dir+"/bus.db", `ALTER TABLE entries DROP COLUMN accounts; ALTER TABLE accounts DROP COLUMN before_spent; ALTER TABLE accounts DROP COLUMN before_calls;
-		DELETE FROM goose_db_version WHERE version_id >= 30; PRAGMA user_version = 27`)
+	migration, err := os.ReadFile("migrations/00030_spent_by_entries.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _, _ := strings.Cut(string(migration), "PRAGMA")
+	execute(t, dir+"/bus.db", `ALTER TABLE entries DROP COLUMN accounts; ALTER TABLE accounts DROP COLUMN before_spent;
+		ALTER TABLE accounts DROP COLUMN before_calls; `+again)
 	s := opened(t, dir)
 	defer closed(t, s)
 	inOrder := func() {

@@ -90,7 +90,7 @@ func settle(c *conn, st *agentbus.Settlement, head any) error {
 	if err := a.enter(c, paid); err != nil {
 		return err
 	}
-	if err := recordSent(c, st.ID, st.Attempt, st.Sent); err != nil {
+	if err := recordEnd(c, st.ID, st.Attempt, st.Sent, st.Answer); err != nil {
 		return err
 	}
 	if a.streamed && (st.Drop || !st.Appended) {
@@ -159,7 +159,7 @@ func void(c *conn, v *agentbus.Voiding) error {
 	if err := a.enter(c, nil); err != nil {
 		return err
 	}
-	if err := recordSent(c, v.ID, v.Attempt, v.Sent); err != nil {
+	if err := recordEnd(c, v.ID, v.Attempt, v.Sent, v.Answer); err != nil {
 		return err
 	}
 	if a.streamed {
