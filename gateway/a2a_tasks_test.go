@@ -114,6 +114,12 @@ func TestA2AAnothersTask(t *testing.T) {
 		{"GET", "/a2a/critic/rest//tasks/task%2Dx/", "", "404 404 TASK_NOT_FOUND"},
 		{"GET", "/a2a/critic/rest/acme/tasks/task-x:subscribe", "", "404 404 TASK_NOT_FOUND"},
 		{"DELETE", "/a2a/critic/rest/tasks/task-x/pushNotificationConfigs/1", "", "404 404 TASK_NOT_FOUND"},
+		{"POST", "/a2a/critic", rpc("r1", "getTask", `{"id":"task-x"}`), "200 -32001 TASK_NOT_FOUND"},
+		{"POST", "/a2a/critic", rpc("r1", "acme/forget", `{"id":"task-x"}`), "200 -32001 TASK_NOT_FOUND"},
+		{"POST", "/a2a/critic", rpc("r1", "acme/forget", `{"task_id":"task-x","id":"1"}`), "200 -32001 TASK_NOT_FOUND"},
+		{"PUT", "/a2a/critic/rest/tasks/task-x/pushNotificationConfigs/1", "{}", "404 404 TASK_NOT_FOUND"},
+		{"DELETE", "/a2a/critic/rest/v1/tasks/task-x", "", "404 404 TASK_NOT_FOUND"},
+		{"POST", "/a2a/critic/rest/tasks/task%2dx:forget", "{}", "404 404 TASK_NOT_FOUND"},
 	} {
 		got := b.send(c.method, c.path, c.body, asBob)
 		if strings.Contains(c.body, "SubscribeToTask") { // A14: who reads events reads an event
