@@ -326,6 +326,9 @@ func (a *answer) passWhole(sse bool) {
 		return
 	}
 	kept, status, told := a.kept(), a.resp.StatusCode, body
+	if err == nil {
+		x.recorder.answers(kept, int64(len(body)), body, nil) // as it came, should it be no answer
+	}
 	if err == nil && status < http.StatusMultipleChoices {
 		body, told, err = a.convert(body, sse, kept)
 	}
@@ -337,6 +340,7 @@ func (a *answer) passWhole(sse bool) {
 	if why != nil || status >= http.StatusBadRequest { // an error may say back what the agent was sent (P19)
 		body = []byte(x.redact(string(body)))
 	}
+	x.recorder.answers(kept, int64(len(body)), body, nil)
 	if why != nil && a.ctx.Err() != nil { // an agent in this process says something when it is cut
 		g.fail(a.w, a.r, x, transportError(a.ctx, why))
 		return
@@ -404,6 +408,7 @@ func (a *answer) passLarge(begun []byte, sse bool) {
 		total += int64(len(b))
 		return nil
 	})
+	x.recorder.answers(kept, total, nil, nil) // nobody holds it
 	switch {
 	case err != nil:
 	case isFinal(status):
@@ -491,7 +496,8 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	faults.At(faults.SettleBefore)
 	err := a.gateway.cfg.Ledger.Settle(context.WithoutCancel(a.r.Context()), agentbus.Settlement{
 		ID: x.record.ID, Attempt: x.attempt, Reply: reply, Appended: a.appended, Drop: drop,
-		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed, Sent: x.recorder.wasSent(), Ended: time.Now(),
+		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed,
+		Sent: x.recorder.wasSent(), Answer: x.answered(), Ended: time.Now(),
 	})
 	faults.At(faults.SettleAfter)
 	if len(a.claimed) > 0 && agentbus.CodeOf(err) == agentbus.CodeRunNotFound {

@@ -39,9 +39,7 @@ const adminPatience = 5 * time.Second
 // ServeAdmin serves the admin listener on l until ctx ends. It returns when
 // everything it started has ended.
 func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
-	srv, l := s.http(l, s.admin)
-	srv.ReadTimeout = s.cfg.Limits.ReadBody
-	srv.RegisterOnShutdown(s.admin.Drain)
+	srv := s.http(s.admin, s.cfg.Limits.ReadBody)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
@@ -51,6 +49,7 @@ func (s *Server) ServeAdmin(ctx context.Context, l net.Listener) error {
 	}
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminPatience)
 	defer cancel()
+	s.admin.Drain()
 	err := srv.Shutdown(patience)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = srv.Close() // an export or a profile is not worth the wait

@@ -61,9 +61,10 @@ func TestPaymentAtDepth(t *testing.T) {
 		t.Fatalf("%+v", open)
 	}
 	state := open[0].Ask.PolicyState()
-	if n := s.Driving(); state == "" || n != 0 { // R19
-		t.Errorf("state %q, %d runs are driven", state, n)
+	if state == "" {
+		t.Error("it has no state")
 	}
+	soon(t, "nobody who drives it", func() bool { return s.Driving() == 0 }) // R19
 	if _, err := s.Resolve(t.Context(), open[0].ID, agentbus.Resolution{Decision: agentbus.DecisionGranted, Policy: json.RawMessage(`{"in_reply_to_state":"x"}`)}); agentbus.CodeOf(err) != agentbus.CodeInvalidRequest {
 		t.Errorf("another state: %v", err) // C31
 	}

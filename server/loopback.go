@@ -52,7 +52,7 @@ func (s *Server) listenForPrograms(ctx context.Context) (stop func(), err error)
 		return nil, err
 	}
 	url := "http://" + listener.Addr().String()
-	srv, listener := s.http(listener, s.onlyPrograms(s.Handler()))
+	srv := s.http(s.onlyPrograms(s.Handler()), 0)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

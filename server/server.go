@@ -21,7 +21,7 @@ import (
 	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/identity"
-	"github.com/agentbus/agentbus/internal/httpx"
+	"github.com/agentbus/agentbus/internal/http1"
 	"github.com/agentbus/agentbus/openwop"
 	"github.com/agentbus/agentbus/server/config"
 	"github.com/agentbus/agentbus/telemetry"
@@ -65,8 +65,8 @@ type Server struct {
 	admin   *admin.API
 	wop     *openwop.Host   // runs and events on the wire of OpenWOP
 	starts  *starts         // conversations that are begun there
-	agents  *httpx.Direct   // to agents on the network
-	tasks   *httpx.Direct   // to those that speak A2A, whose answers may begin when their task is over
+	agents  *http1.Direct   // to agents on the network
+	tasks   *http1.Direct   // to those that speak A2A, whose answers may begin when their task is over
 	issuers *http.Transport // to those who know tokens
 	metrics *telemetry.Metrics
 	traces  *telemetry.Traces      // nil: none are sent
@@ -141,9 +141,9 @@ func (s *Server) dial() {
 
 // way returns a way to agents, which may take headerTimeout to begin an answer;
 // 0: as long as they like.
-func way(headerTimeout time.Duration) *httpx.Direct {
+func way(headerTimeout time.Duration) *http1.Direct {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
-	return &httpx.Direct{
+	return &http1.Direct{
 		Dialer: dialer, HeaderTimeout: headerTimeout, IdleTimeout: 90 * time.Second,
 		Else: &http.Transport{
 			MaxIdleConns: 4096, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 90 * time.Second,
@@ -256,7 +256,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	srv, l := s.http(l, s.Handler())
+	srv := s.http(s.Handler(), 0)
 	defer s.keep(ctx)()
 	defer s.telling(ctx)()
 	defer s.watching(ctx)()
@@ -281,25 +281,31 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return s.drain(ctx, srv, served, s.now().cfg.DrainTimeout)
 }
 
-// http returns a server of h, within the limits of the configuration, and the
-// listener that it serves in place of l.
-func (s *Server) http(l net.Listener, h http.Handler) (*http.Server, net.Listener) {
-	srv := &http.Server{
-		ReadHeaderTimeout: s.cfg.Limits.ReadHeader, IdleTimeout: s.cfg.Limits.Idle,
-		MaxHeaderBytes: int(s.cfg.Limits.MaxHeader), ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
+// A listening serves a handler on listeners: http1.Server, or http.Server where
+// the operator wants requests read as tolerantly as that reads them.
+type listening interface {
+	Serve(l net.Listener) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
+// http returns a server of h, within the limits of the configuration (G36). A
+// body comes within readBody; 0: h sees to that.
+func (s *Server) http(h http.Handler, readBody time.Duration) listening {
+	limits := s.cfg.Limits
 	if s.cfg.StrictHTTP {
-		strict := httpx.Strict{MaxHeader: int(s.cfg.Limits.MaxHeader)}
-		l, h, srv.ConnContext, srv.ConnState = strict.Listen(l), strict.Handler(h), strict.ConnContext, strict.ConnState
+		return &http1.Server{Handler: h, MaxHeader: int(limits.MaxHeader), ReadHeader: limits.ReadHeader, ReadBody: readBody, Idle: limits.Idle, Logger: s.log}
 	}
-	srv.Handler = h
-	return srv, l
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: limits.ReadHeader, ReadTimeout: readBody, IdleTimeout: limits.Idle,
+		MaxHeaderBytes: int(limits.MaxHeader), ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
 }
 
 // brokenPatience is how long live calls may still say that the store failed.
 const brokenPatience = time.Second
 
-func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error, atMost time.Duration) error {
+func (s *Server) drain(ctx context.Context, srv listening, served <-chan error, atMost time.Duration) error {
 	s.log.LogAttrs(ctx, slog.LevelInfo, "draining", slog.Duration("at_most", atMost))
 	s.now().gateway.Drain()
 	s.wop.Close() // those who follow a run come back to whoever serves then

@@ -23,6 +23,7 @@ var rooms = []room{
 	{path: ".", floor: 0, reach: nothing}, // the vocabulary
 
 	{path: "internal/httpx", floor: 1, reach: 0},
+	{path: "internal/http1", floor: 1.5, reach: 1},
 	{path: "internal/sse", floor: 1, reach: 0},
 	{path: "internal/faults", floor: 1, reach: 0},
 	{path: "internal/guard", floor: 1, reach: 0},

@@ -1,49 +1,54 @@
-package httpx_test
+package http1_test
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
+	"github.com/agentbus/agentbus/internal/http1"
 	"github.com/agentbus/agentbus/internal/httpx"
 )
 
-// strictServer runs a real server behind Strict and returns its address. Its
-// handler answers with the method, the path and the body it read.
-func strictServer(t *testing.T) string {
+// serve runs a server of h and returns its address. The server is shut down, and
+// waited for, at the end of the test.
+func serve(t *testing.T, h http.HandlerFunc, more ...func(*http1.Server)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	strict := httpx.Strict{MaxHeader: 8 << 10}
-	srv := &http.Server{ConnContext: strict.ConnContext, ConnState: strict.ConnState, Handler: strict.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if r.URL.Path == "/says" { // in one write of its own
-			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-			_ = http.NewResponseController(w).Flush()
-			_, _ = w.Write(body)
-			return
+	srv := &http1.Server{Handler: h, MaxHeader: 8 << 10, Logger: slog.New(slog.DiscardHandler)}
+	for _, change := range more {
+		change(srv)
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	t.Cleanup(func() {
+		_ = srv.Close()
+		if err := srv.Shutdown(context.Background()); err != nil {
+			t.Error(err)
 		}
-		_, _ = fmt.Fprintf(w, "%s %s %q %v", r.Method, r.URL.Path, body, err)
-	}))}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(strict.Listen(l)) }()
-	t.Cleanup(func() { _ = srv.Close(); <-done })
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
 	return l.Addr().String()
 }
 
-// likeRefusal is what net/http says of what it cannot parse, word for word.
-const likeRefusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request"
-
-var saysRefusal = fmt.Sprintf("POST /says HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(likeRefusal), likeRefusal)
+// echo answers with the method, the path and the body it read.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	_, _ = fmt.Fprintf(w, "%s %s %q %v", r.Method, r.URL.Path, body, err)
+}
 
 // talk sends raw bytes, in pieces of the given size, and returns all that comes
 // back until the server closes.
@@ -73,7 +78,7 @@ func talk(t *testing.T, addr, raw string, piece int) string {
 // TestStrict: G36, requests that two servers could read differently.
 func TestStrict(t *testing.T) {
 	t.Parallel()
-	addr := strictServer(t)
+	addr := serve(t, echo)
 	const get, post = "GET /a HTTP/1.1\r\nHost: x\r\n", "POST /a HTTP/1.1\r\nHost: x\r\n"
 	const plain = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
 	refused := `"code":"invalid_request"`
@@ -99,19 +104,17 @@ func TestStrict(t *testing.T) {
 		"behind a good one":        {plain + get + "A: b\r\n c\r\n\r\n", []string{"200 OK", `"abc"`, "400", refused}},
 		"behind a chunked one":     {post + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + "GET /b HTTP/1.1\n\n", []string{"200 OK", `POST /a ""`, "400", refused}},
 		"nothing behind a refusal": {get + "A: b\r\n c\r\n\r\n" + plain, []string{"400"}},
-		"unknown coding":           {post + "Transfer-Encoding: gzip, chunked\r\n\r\n", []string{"400", refused, "Unsupported transfer encoding"}},
+		"unknown coding":           {post + "Transfer-Encoding: gzip, chunked\r\n\r\n", []string{"400", "not chunked alone", refused}},
 		"length no number":         {post + "Content-Length: 3x\r\n\r\nabc", []string{"400", refused}},
 		"length with a sign":       {post + "Content-Length: +3\r\n\r\nabc", []string{"400", "X-Request-Id: req_", "X-Should-Retry: false", refused}}, // P12
-		"method of the stand-in":   {"REFUSED /a HTTP/1.1\r\nHost: x\r\n\r\n", []string{"200 OK", "REFUSED /a"}},
-		"cut head":                 {"GET /a HTTP/1.1\r\nHos", []string{""}},
-		"space before the colon":   {get + "Content-Length : 3\r\n\r\nabc", []string{"400", refused, "invalid header name"}},
+		"cut head":                 {"GET /a HTTP/1.1\r\nHos", []string{"400", "was cut", refused}},
+		"space before the colon":   {get + "Content-Length : 3\r\n\r\nabc", []string{"400", "name of a header", refused}},
 		"control character":        {get + "A: b\x01c\r\n\r\n", []string{"400", refused}},
-		"no host":                  {"GET /a HTTP/1.1\r\n\r\n", []string{"400", refused, "missing required Host header"}},
-		"another version":          {"GET /a HTTP/2.0\r\nHost: x\r\n\r\n", []string{"400", refused, "unsupported protocol version"}},
+		"no host":                  {"GET /a HTTP/1.1\r\n\r\n", []string{"400", "lacks the required Host header", refused}},
+		"another version":          {"GET /a HTTP/2.0\r\nHost: x\r\n\r\n", []string{"400", "version of HTTP", refused}},
 		"no request":               {"hello\r\n\r\n", []string{"400", refused}},
 		"malformed behind another": {plain + "hello\r\n\r\n", []string{"200 OK", `"abc"`, "400", refused}},
-		"an answer like a refusal": {saysRefusal, []string{"200 OK", "\r\n\r\n" + likeRefusal}},
-		"chunk size no number":     {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", []string{"invalid byte in chunk length"}},
+		"chunk size no number":     {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", []string{"no hexadecimal number"}},
 	} {
 		for _, piece := range []int{1, 7, 1 << 20} {
 			t.Run(fmt.Sprintf("%s/%d", name, piece), func(t *testing.T) {
@@ -136,19 +139,12 @@ func TestStrict(t *testing.T) {
 // G3: a body that has come whole needs no patience, one that is under way does.
 func TestArrived(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	strict, arrived := httpx.Strict{MaxHeader: 8 << 10}, make(chan bool, 1)
-	srv := &http.Server{ConnContext: strict.ConnContext, Handler: strict.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	arrived := make(chan bool, 1)
+	addr := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		arrived <- httpx.Arrived(r)
 		_, _ = io.Copy(io.Discard, r.Body)
-	}))}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(strict.Listen(l)) }()
-	t.Cleanup(func() { _ = srv.Close(); <-done })
-	c, err := net.Dial("tcp", l.Addr().String())
+	})
+	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +156,7 @@ func TestArrived(t *testing.T) {
 	}{
 		{"Content-Length: 4\r\n\r\nping", "", []bool{true}},
 		{"Content-Length: 4\r\n\r\npi", "ng", []bool{false}},
-		{"Content-Length: 4\r\n\r\nping" + head + "Content-Length: 4\r\n\r\np", "ing", []bool{false, false}}, // it takes one for the other
+		{"Content-Length: 4\r\n\r\nping" + head + "Content-Length: 4\r\n\r\np", "ing", []bool{true, false}},
 		{"Transfer-Encoding: chunked\r\n\r\n4\r\nping\r\n", "0\r\n\r\n", []bool{false}},
 		{"Content-Length: 0\r\n\r\n", "", []bool{true}},
 	} {
@@ -174,5 +170,46 @@ func TestArrived(t *testing.T) {
 	}
 	if httpx.Arrived(&http.Request{}) {
 		t.Error("a request of another server has arrived")
+	}
+}
+
+// G36: a request that comes while the one before it is answered is read from its
+// first byte on, though net/http waits for that byte alone.
+func TestNextRequestComesEarly(t *testing.T) {
+	t.Parallel()
+	begun, sent := make(chan struct{}, 1), make(chan struct{}, 1)
+	addr := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.URL.Path == "/first" {
+			begun <- struct{}{}
+			<-sent
+		}
+		_, _ = fmt.Fprintf(w, "%s %s", r.URL.Path, body)
+	})
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	r := bufio.NewReader(c)
+	for i := range 3 {
+		_, _ = io.WriteString(c, "POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\none")
+		<-begun
+		_, _ = io.WriteString(c, "POST /second HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\ntwo")
+		if i > 0 {
+			<-time.After(2 * http1.Patience) // now somebody does, most likely
+		}
+		sent <- struct{}{}
+		for _, want := range []string{"/first one", "/second two"} {
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(resp.Body); string(got) != want || err != nil {
+				t.Errorf("got %q, %v, want %q", got, err, want)
+			}
+			_ = resp.Body.Close()
+		}
 	}
 }
