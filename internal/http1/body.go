@@ -29,6 +29,7 @@ type body struct {
 
 const (
 	maxChunkLine = 4 << 10
+	maxDigits    = 16       // of the length of a chunk: others keep that many
 	maxExcess    = 16 << 10 // of framing: who sends more sends no data
 )
 
@@ -45,8 +46,8 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if b.continues {
 		b.continues = false
-		if err := b.response.proceed(); err != nil {
-			return 0, err
+		if b.err = b.response.proceed(); b.err != nil {
+			return 0, b.err
 		}
 	}
 	n, err := b.read(p)
@@ -94,10 +95,10 @@ func (b *body) nextChunk() error {
 	if err != nil {
 		return err
 	}
-	digits, _, _ := bytes.Cut(line, []byte(";"))
-	size, err := strconv.ParseUint(string(bytes.TrimRight(digits, " \t")), 16, 62)
-	if err != nil {
-		return invalid("the length of a chunk of the body is no hexadecimal number")
+	digits, _, _ := bytes.Cut(bytes.TrimRight(line, " \t"), []byte(";"))
+	size, err := strconv.ParseUint(string(digits), 16, 62)
+	if err != nil || len(digits) > maxDigits {
+		return invalid("the length of a chunk of the body is no hexadecimal number of up to 16 digits")
 	}
 	if b.excess = max(0, b.excess+int64(len(line))+4-16-2*int64(size)); b.excess > maxExcess {
 		return invalid("the body has more framing than data")

@@ -102,10 +102,10 @@ func (in *input) line(c net.Conn, most int) ([]byte, error) {
 		switch {
 		case i >= most || i < 0 && len(rest) >= most:
 			return nil, invalid("a line within the body is over the limit")
-		case i > 0 && rest[i-1] == '\r':
+		case i == 0 || i > 0 && bytes.IndexByte(rest[:i], '\r') != i-1:
+			return nil, invalid("a line within the body ends in a line feed or a carriage return alone")
+		case i > 0:
 			return in.take(i + 1)[:i-1], nil
-		case i >= 0:
-			return nil, invalid("a line within the body ends in a line feed alone")
 		}
 		if err := in.fill(c); err != nil {
 			return nil, err
