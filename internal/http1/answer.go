@@ -134,6 +134,9 @@ func (b *answerBody) frame() error {
 	resp := b.response
 	codings := resp.Header["Transfer-Encoding"]
 	delete(resp.Header, "Transfer-Encoding")
+	if len(codings) > 0 && resp.ProtoAtLeast(1, 1) {
+		resp.Trailer = announced(resp.Header)
+	}
 	switch length, err := lengthOf(resp.Header); {
 	case err == nil && resp.Request.Method == http.MethodHead:
 		resp.ContentLength = length
@@ -142,9 +145,8 @@ func (b *answerBody) frame() error {
 		if len(codings) > 1 || !strings.EqualFold(codings[0], "chunked") {
 			return errors.New("the Transfer-Encoding of the answer is not chunked alone")
 		}
-		b.chunked, resp.TransferEncoding, resp.ContentLength = true, []string{"chunked"}, -1
+		b.chunked, b.chunks.lenient, resp.TransferEncoding, resp.ContentLength = true, true, []string{"chunked"}, -1
 		delete(resp.Header, "Content-Length")
-		resp.Trailer = announced(resp.Header)
 	case err != nil:
 		return err
 	default:

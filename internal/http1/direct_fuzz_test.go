@@ -64,8 +64,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// A read is what came of an answer.
-type read struct {
+// An answered is what came of an answer.
+type answered struct {
 	Status          int
 	Header, Trailer http.Header
 	Length          int64
@@ -74,12 +74,12 @@ type read struct {
 }
 
 // readByNetHTTP reads the answer that is no informational one.
-func readByNetHTTP(raw string, r *http.Request) (read, error) {
+func readByNetHTTP(raw string, r *http.Request) (answered, error) {
 	b := bufio.NewReader(strings.NewReader(raw))
 	for {
 		resp, err := http.ReadResponse(b, r)
 		if err != nil {
-			return read{}, err
+			return answered{}, err
 		}
 		if resp.StatusCode >= http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols {
 			return wholeOf(resp)
@@ -87,7 +87,7 @@ func readByNetHTTP(raw string, r *http.Request) (read, error) {
 	}
 }
 
-func wholeOf(resp *http.Response) (read, error) {
+func wholeOf(resp *http.Response) (answered, error) {
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	trailer := http.Header{}
@@ -97,5 +97,5 @@ func wholeOf(resp *http.Response) (read, error) {
 		}
 	}
 	maps.DeleteFunc(resp.Header, func(name string, _ []string) bool { return strings.Contains(name, " ") }) // no header
-	return read{resp.StatusCode, resp.Header, trailer, resp.ContentLength, resp.Close, string(body)}, err
+	return answered{resp.StatusCode, resp.Header, trailer, resp.ContentLength, resp.Close, string(body)}, err
 }
