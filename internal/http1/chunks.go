@@ -12,6 +12,7 @@ import (
 
 const (
 	maxChunkLine = 4 << 10
+	maxDigits    = 16       // of the length of a chunk: others keep that many
 	maxExcess    = 16 << 10 // of framing: who sends more sends no data
 )
 
@@ -20,6 +21,7 @@ type chunks struct {
 	left     int64 // of the chunk
 	inside   bool  // a chunk: CRLF follows it
 	excess   int64 // bytes of framing beyond what data of this size needs
+	lenient  bool  // of trailers, which agents end as they like
 	trailers http.Header
 }
 
@@ -27,7 +29,7 @@ type chunks struct {
 // which is io.EOF. They have at most so many bytes.
 func (k *chunks) next(in *input, from net.Conn, most int) error {
 	if k.inside {
-		line, err := in.line(from)
+		line, err := in.line(from, false)
 		if err != nil {
 			return cut(err)
 		}
@@ -35,14 +37,14 @@ func (k *chunks) next(in *input, from net.Conn, most int) error {
 			return errors.New("a chunk of the body is longer than it tells")
 		}
 	}
-	line, err := in.line(from)
+	line, err := in.line(from, false)
 	if err != nil {
 		return cut(err)
 	}
-	digits, _, _ := bytes.Cut(line, []byte(";"))
-	size, err := strconv.ParseUint(string(bytes.TrimRight(digits, " \t")), 16, 62)
-	if err != nil {
-		return errors.New("the length of a chunk of the body is no hexadecimal number")
+	digits, _, _ := bytes.Cut(bytes.TrimRight(line, " \t"), []byte(";"))
+	size, err := strconv.ParseUint(string(digits), 16, 62)
+	if err != nil || len(digits) > maxDigits {
+		return errors.New("the length of a chunk of the body is no hexadecimal number of up to 16 digits")
 	}
 	k.left, k.inside = int64(size), true
 	if k.excess = max(0, k.excess+int64(len(line))+4-16-2*k.left); k.excess > maxExcess {
@@ -57,7 +59,7 @@ func (k *chunks) next(in *input, from net.Conn, most int) error {
 // end reads the trailers.
 func (k *chunks) end(in *input, from net.Conn, most int) error {
 	for {
-		line, err := in.line(from)
+		line, err := in.line(from, k.lenient)
 		switch {
 		case err != nil:
 			return cut(err)

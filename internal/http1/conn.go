@@ -55,9 +55,24 @@ func (c *conn) serve() {
 	}
 }
 
+// close ends the connection, also when its goroutine panics: that costs one
+// caller and not the process.
 func (c *conn) close() {
+	if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // net/http compares it like this
+		c.server.Logger.LogAttrs(c.base, slog.LevelError, "a handler panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+	}
 	_ = c.net.Close()
 	c.in.release()
+}
+
+// cut ends the connection from another goroutine, at once: the farewell of TLS
+// would wait for a caller that takes nothing.
+func (c *conn) cut() {
+	if encrypted, ok := c.net.(*tls.Conn); ok {
+		_ = encrypted.NetConn().Close()
+		return
+	}
+	_ = c.net.Close()
 }
 
 // next reads a request and answers it. It reports whether another may follow.
@@ -79,48 +94,41 @@ func (c *conn) next() bool {
 		w.close = true
 		httpx.WriteError(w, agentbus.Lineage{}, fault)
 		if w.end() == nil {
-			c.linger()
+			linger(c.net)
 		}
 		return false
 	}
-	if !c.handle(w) || w.end() != nil {
+	c.handle(w)
+	if w.end() != nil {
 		return false
 	}
 	if w.body.unread() {
-		c.linger()
+		linger(c.net)
 		return false
 	}
-	return !w.close && c.state.CompareAndSwap(works, waits)
+	// Shutdown, which sets leaving first, closes who waits: one of the two sees the other.
+	return !w.close && c.state.CompareAndSwap(works, waits) && !c.server.leaving.Load()
 }
 
-// handle has the request answered, and reports whether its handler did.
-func (c *conn) handle(w *response) (done bool) {
+// handle has the request answered.
+func (c *conn) handle(w *response) {
 	c.watch.begin(w.cancel)
+	if w.body != nil && w.body.continues {
+		w.renew() // who reads the body writes, and in any goroutine
+	}
 	if w.body == nil {
 		c.watch.arm()
 	} else if !w.body.Arrived() {
 		c.readWithin(c.server.ReadBody, 0) // what stands is for the head
 	}
 	defer func() {
-		if !done {
-			w.panicked(recover())
-		}
+		w.cancel()
 		if c.watch.end() {
 			c.unknown = true // the deadline that woke it
 		}
 		w.body.over()
 	}()
 	c.server.Handler.ServeHTTP(w, w.request)
-	return true
-}
-
-// panicked writes down what a handler ended with that did not return.
-func (w *response) panicked(p any) {
-	w.cancel()
-	if p == http.ErrAbortHandler { //nolint:errorlint // net/http compares it like this
-		return
-	}
-	w.conn.server.Logger.LogAttrs(w.conn.base, slog.LevelError, "a handler panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 }
 
 // errNothing ends a connection without a word: its caller has left, or is silent.
@@ -131,13 +139,13 @@ var errNothing = errors.New("there is no request")
 func (c *conn) readHead() ([]byte, error) {
 	for scanned, spared := 0, false; ; {
 		rest := c.in.rest()
-		if len(rest) > 0 && !c.state.CompareAndSwap(waits, works) && c.state.Load() == closes {
-			return nil, errNothing
-		}
 		if !spared && len(rest) > 1 && string(rest[:2]) == "\r\n" { // before a request (RFC 9112, section 2.2)
 			c.in.take(2)
-			spared = true
+			scanned, spared = 0, true
 			continue
+		}
+		if len(rest) > 0 && !c.state.CompareAndSwap(waits, works) && c.state.Load() == closes {
+			return nil, errNothing
 		}
 		end, fault := scanHead(rest, scanned, c.server.MaxHeader)
 		if fault != nil {

@@ -23,7 +23,7 @@ func scanHead(b []byte, scanned, most int) (end int, fault error) {
 		if length < 0 && (carriage < 0 || at+carriage == len(b)-1) {
 			return 0, tooLong(len(b), most)
 		}
-		if length < 0 || carriage != length-1 {
+		if length < 1 || carriage != length-1 {
 			return 0, invalid("a line of the request's head ends in a line feed or a carriage return alone")
 		}
 		if at += length + 1; length == 1 {
@@ -211,13 +211,17 @@ func (w *response) parseConnection(r *http.Request) {
 func listed(values []string, option string) bool {
 	for _, v := range values {
 		for one := range strings.SplitSeq(v, ",") {
-			if strings.EqualFold(strings.Trim(one, " \t"), option) {
+			if sameWord(strings.Trim(one, " \t"), option) {
 				return true
 			}
 		}
 	}
 	return false
 }
+
+// sameWord reports whether s is an ASCII word, in any case. A letter that is one
+// of ASCII in another case, such as that of kelvin, is longer (G36).
+func sameWord(s, word string) bool { return len(s) == len(word) && strings.EqualFold(s, word) }
 
 // parseBody reads how the body is framed (G36).
 func (w *response) parseBody(r *http.Request, f fields) error {
@@ -229,14 +233,14 @@ func (w *response) parseBody(r *http.Request, f fields) error {
 		return invalid("the request has a Content-Length beside a Transfer-Encoding")
 	case len(f.lengths) > 1 || len(f.codings) > 1:
 		return invalid("the request tells the length of its body twice")
-	case len(f.codings) == 1 && (!w.modern || !strings.EqualFold(f.codings[0], "chunked")):
+	case len(f.codings) == 1 && (!w.modern || !sameWord(f.codings[0], "chunked")):
 		return invalid("the Transfer-Encoding of the request is not chunked alone")
 	case len(f.lengths) == 1:
 		if length, err = strconv.ParseUint(f.lengths[0], 10, 62); err != nil {
 			return invalid("the Content-Length of the request is no number of bytes")
 		}
 	}
-	expects := len(f.expect) == 1 && strings.EqualFold(f.expect[0], "100-continue")
+	expects := len(f.expect) == 1 && sameWord(f.expect[0], "100-continue")
 	if len(f.expect) > 0 && !expects {
 		return invalid("nothing but 100-continue can be expected")
 	}

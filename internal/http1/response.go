@@ -87,11 +87,14 @@ func (w *response) WriteHeader(status int) {
 	w.head.b = w.appendHead(w.head.b, status)
 }
 
-// inform sends an answer before the answer.
+// inform sends an answer before the answer. HTTP/1.0 has none.
 func (w *response) inform(status int) {
+	if !w.modern {
+		return
+	}
 	b := newBuffer()
 	defer b.release()
-	b.b = append(appendHeader(appendStatus(b.b, status), w.header, nil), "\r\n"...)
+	b.b = append(appendHeader(appendStatus(b.b, status), w.header, []string{"Connection", "Transfer-Encoding", "Content-Length"}), "\r\n"...)
 	_ = w.write(b.b) // the answer proper tells that the caller has left
 }
 
@@ -120,7 +123,11 @@ func (w *response) Write(p []byte) (int, error) {
 		return 0, w.err
 	}
 	w.written += int64(len(p))
-	if w.request.Method == http.MethodHead || len(p) == 0 {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if w.request.Method == http.MethodHead {
+		w.sniff(p)
 		return len(p), nil
 	}
 	if w.held == nil {
@@ -134,6 +141,13 @@ func (w *response) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// sniff tells the type of a body that is not sent.
+func (w *response) sniff(p []byte) {
+	if !w.typed && w.head != nil {
+		w.typed, w.head.b = true, appendField(w.head.b, "Content-Type", http.DetectContentType(p))
+	}
 }
 
 // Flush sends what is held.
@@ -231,10 +245,7 @@ func (w *response) send(p []byte, last bool) error {
 
 // write writes pieces to the caller, who has left when that fails.
 func (w *response) write(pieces ...[]byte) error {
-	if w.conn.late && !w.timed { // the deadline of the answer before
-		w.conn.late = false
-		_ = w.conn.net.SetWriteDeadline(time.Time{}) // a connection that is closed says so when it is written to
-	}
+	w.renew()
 	var err error
 	if len(pieces) == 1 {
 		_, err = w.to.Write(pieces[0])
@@ -247,6 +258,14 @@ func (w *response) write(pieces ...[]byte) error {
 		w.cancel()
 	}
 	return err //nolint:wrapcheck // it is the connection's
+}
+
+// renew takes back the write deadline of the answer before.
+func (w *response) renew() {
+	if w.conn.late && !w.timed {
+		w.conn.late = false
+		_ = w.conn.net.SetWriteDeadline(time.Time{}) // a connection that is closed says so when it is written to
+	}
 }
 
 // bodiless reports whether an answer with this status has no body.
@@ -321,7 +340,7 @@ func appendField(b []byte, name, value string) []byte {
 func (w *response) appendFraming(b, held, p []byte, last bool) []byte {
 	w.sent = true
 	if begins := held; !w.typed && !bodiless(w.status) {
-		if begins == nil {
+		if len(begins) == 0 {
 			begins = p
 		}
 		if len(begins) > 0 {
@@ -337,9 +356,10 @@ func (w *response) appendFraming(b, held, p []byte, last bool) []byte {
 		if w.request.Method != http.MethodHead || w.written > 0 {
 			b = append(strconv.AppendInt(append(b, "Content-Length: "...), w.written, 10), "\r\n"...)
 		}
+	case w.request.Method == http.MethodHead: // it ends with the head
 	case w.modern:
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
-		w.chunked = w.request.Method != http.MethodHead
+		w.chunked = true
 	default:
 		w.close = true
 	}
@@ -372,7 +392,7 @@ func (w *response) appendTrailers(b []byte) []byte {
 	for _, list := range w.header["Trailer"] {
 		for name := range strings.SplitSeq(list, ",") {
 			name = http.CanonicalHeaderKey(strings.Trim(name, " \t"))
-			if values, ok := w.header[name]; ok && trailing(name) {
+			if values, ok := w.header[name]; ok {
 				trailers[name] = values
 			}
 		}
@@ -382,11 +402,5 @@ func (w *response) appendTrailers(b []byte) []byte {
 			trailers[http.CanonicalHeaderKey(bare)] = values
 		}
 	}
-	return appendHeader(b, trailers, nil)
-}
-
-// trailing reports whether a header may stand behind the body: none that frames
-// it, and not the announcement itself.
-func trailing(name string) bool {
-	return name != "Transfer-Encoding" && name != "Content-Length" && name != "Trailer"
+	return appendHeader(b, trailers, []string{"Transfer-Encoding", "Content-Length", "Trailer"}) // these are read too early to stand here
 }

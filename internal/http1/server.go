@@ -142,7 +142,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.mu.Lock()
 		for c := range s.conns {
 			if c.state.CompareAndSwap(waits, closes) {
-				_ = c.net.Close()
+				c.cut()
 			}
 		}
 		if len(s.conns) == 0 {
@@ -170,7 +170,7 @@ func (s *Server) Close() error {
 	defer s.mu.Unlock()
 	for c := range s.conns {
 		c.watch.left()
-		_ = c.net.Close()
+		c.cut()
 	}
 	return err
 }
@@ -216,7 +216,9 @@ func (c *conn) tellPlain(err error) {
 	}
 	w := &response{conn: c, to: e.Conn, request: &http.Request{}, header: http.Header{}, length: -1, modern: true, close: true, cancel: func() {}}
 	httpx.WriteError(w, agentbus.Lineage{}, invalid("this is plain HTTP, and TLS is spoken here"))
-	_ = w.end() // to whoever may have left
+	if w.end() == nil {
+		linger(e.Conn)
+	}
 }
 
 // spoken reports whether a record of TLS begins as a request of HTTP does.
@@ -228,21 +230,17 @@ func spoken(b [5]byte) bool {
 	return false
 }
 
-// discardFor is how long, and discardMost how much, an answered caller may go on
-// with a body that nobody reads: a connection that is closed before takes the
-// answer with it.
-const (
-	discardFor  = 500 * time.Millisecond
-	discardMost = 256 << 10
-)
+// discardFor is how long an answered caller may go on with a body that nobody
+// reads: a connection that is closed while it does takes the answer with it.
+const discardFor = 500 * time.Millisecond
 
-// linger lets the last answer arrive before the connection is closed.
-func (c *conn) linger() {
-	half, ok := c.net.(interface{ CloseWrite() error })
+// linger lets the last answer arrive before its connection is closed.
+func linger(c net.Conn) {
+	half, ok := c.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	if c.net.SetReadDeadline(time.Now().Add(discardFor)) == nil {
-		_, _ = io.CopyN(io.Discard, c.net, discardMost)
+	if c.SetReadDeadline(time.Now().Add(discardFor)) == nil {
+		_, _ = io.Copy(io.Discard, c)
 	}
 }
