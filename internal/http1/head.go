@@ -245,8 +245,8 @@ func (w *response) parseBody(r *http.Request, f fields) error {
 		return invalid("nothing but 100-continue can be expected")
 	}
 	if chunked := len(f.codings) > 0; chunked || length > 0 {
-		w.body = &body{conn: w.conn, response: w, chunked: chunked, left: int64(length), continues: expects && w.modern} //nolint:gosec // it has 62 bits
-		r.Body, r.ContentLength = w.body, int64(length)                                                                  //nolint:gosec // as above
+		w.body = &body{conn: w.conn, response: w, chunked: chunked, left: int64(length), continues: expects && w.modern}
+		r.Body, r.ContentLength = w.body, int64(length)
 		if chunked {
 			r.ContentLength, r.TransferEncoding = -1, []string{"chunked"}
 		}

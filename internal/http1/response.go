@@ -71,7 +71,7 @@ func (w *response) Header() http.Header { return w.header }
 // once, and another may follow.
 func (w *response) WriteHeader(status int) {
 	if status < 100 || status > 999 {
-		panic("http1: the status " + strconv.Itoa(status) + " is none") // as net/http does: the handler is wrong
+		panic("http1: the status " + strconv.Itoa(status) + " is none") //nolint:forbidigo // as net/http does: the handler is wrong
 	}
 	if w.status != 0 {
 		return
@@ -285,7 +285,7 @@ func (w *response) appendHead(b []byte, status int) []byte {
 	w.typed = w.typed || len(w.header["Content-Encoding"]) > 0
 	if told := w.header["Content-Length"]; len(told) > 0 {
 		if n, err := strconv.ParseUint(told[0], 10, 63); err == nil {
-			w.length = int64(n) //nolint:gosec // it has 63 bits
+			w.length = int64(n)
 		}
 	}
 	w.close = w.close || listed(w.header["Connection"], "close") || w.conn.server.leaving.Load()

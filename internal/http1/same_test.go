@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -73,7 +73,7 @@ func standard(t *testing.T, h http.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: h, MaxHeaderBytes: 8 << 10, ErrorLog: log.New(io.Discard, "", 0)} //nolint:gosec // its callers are this test
+	srv := &http.Server{Handler: h, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	t.Cleanup(func() {
@@ -133,9 +133,15 @@ var answers = map[string]http.HandlerFunc{ //nolint:gochecknoglobals // a table
 	"length, too long":  told("Content-Length", "3", says(200, "hello")),
 	"length 0":          told("Content-Length", "0", says(200, "")),
 	"close":             told("Connection", "close", says(200, "hello")),
-	"a status only":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) },
-	"two statuses":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.WriteHeader(404) },
-	"a header too late": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.Header().Set("Late", "x") },
+	"a status only":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) },
+	"two statuses": func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		w.WriteHeader(http.StatusNotFound)
+	},
+	"a header too late": func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		w.Header().Set("Late", "x")
+	},
 	"flush, nothing":    func(w http.ResponseWriter, _ *http.Request) { flush(w) },
 	"flush, then write": func(w http.ResponseWriter, _ *http.Request) { flush(w); write(w, "hello") },
 	"write, then flush": func(w http.ResponseWriter, _ *http.Request) { write(w, "hello"); flush(w); flush(w); write(w, "") },

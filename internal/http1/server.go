@@ -73,7 +73,7 @@ func (s *Server) Serve(l net.Listener) error {
 			return http.ErrServerClosed
 		case passing(err): // of files, most often: who is served now gives some back
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-			time.Sleep(wait)
+			<-time.After(wait)
 		default:
 			return err //nolint:wrapcheck // it names the listener
 		}

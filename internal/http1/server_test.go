@@ -198,7 +198,7 @@ func TestNextRequestComesEarly(t *testing.T) {
 		<-begun
 		_, _ = io.WriteString(c, "POST /second HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\ntwo")
 		if i > 0 {
-			time.Sleep(2 * http1.Patience) // now somebody does, most likely
+			<-time.After(2 * http1.Patience) // now somebody does, most likely
 		}
 		sent <- struct{}{}
 		for _, want := range []string{"/first one", "/second two"} {
