@@ -11,6 +11,7 @@ FOREIGN  := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/lib
 LINT     := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
 VULN     := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
 UV       := $(BIN)/uv-$(UV_VERSION)/bin/uv
+HELM     := $(BIN)/helm-engine
 
 .DEFAULT_GOAL := build
 .PHONY: build release site clients test lint race bench microbench soak fuzz interop console vuln tidy tools help
@@ -58,7 +59,7 @@ fuzz: ## run every fuzz target for FUZZTIME (20s)
 interop: interop/node_modules/.package-lock.json ## run the tests in interop/ with real clients, on Node
 	cd interop && npm test
 
-clients: interop/.venv/ready interop/adk/.venv/ready ## install the clients, and the Envoy, that the documents show, for their test
+clients: interop/.venv/ready interop/adk/.venv/ready $(HELM) ## install the clients, and the Envoy, that the documents show, for their test, and Helm's engine for the chart's
 clients: interop/node_modules/.package-lock.json interop/mastra/node_modules/.package-lock.json
 
 console: ## run the tests in browser/ with a real browser before the console, on Node; CHROMIUM names another one
@@ -92,6 +93,11 @@ $(LINT):
 $(UV):
 	python3 -m venv $(BIN)/uv-$(UV_VERSION)
 	$(BIN)/uv-$(UV_VERSION)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: uv==$(UV_VERSION)
+
+# The types of Kubernetes are most of it: they are compiled without optimization,
+# which takes less time, and nobody runs them.
+$(HELM): interop/helm/main.go interop/helm/go.mod interop/helm/go.sum
+	cd interop/helm && go build -gcflags='k8s.io/...=-N -l' -ldflags='-s -w' -o $@ .
 
 $(VULN):
 	GOBIN=$(BIN) go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)

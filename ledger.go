@@ -114,8 +114,11 @@ type Settlement struct {
 	// Tasks are those that the answer tells of (A12): they are seen with the
 	// settlement, or nothing is settled.
 	Tasks []RemoteTask
-	Sent  http.Header // becomes Out of the attempt's Recording; nil: there is none
-	Ended time.Time
+	// Sent and Answer become Out and Answer of the attempt's Recording; nil: there
+	// is none.
+	Sent   http.Header
+	Answer *RecordedBody
+	Ended  time.Time
 }
 
 // A Voiding ends an attempt that failed or was cut: amount 0, the key is free
@@ -127,9 +130,10 @@ type Voiding struct {
 	Code     Code
 	Message  string
 	Usage    Usage
-	Unbilled Micros      // what the attempt would have cost
-	Hold     Hold        // of the reservation: released
-	Sent     http.Header // becomes Out of the attempt's Recording; nil: there is none
+	Unbilled Micros        // what the attempt would have cost
+	Hold     Hold          // of the reservation: released
+	Sent     http.Header   // see Settlement
+	Answer   *RecordedBody // likewise
 	Ended    time.Time
 }
 

@@ -178,6 +178,7 @@ type RunSummary struct {
 	Agent    string    `json:"agent,omitempty"`      // that its first call was for
 	First    CallState `json:"first,omitempty"`      // what became of that call; "" when there is none
 	Live     int       `json:"live_calls"`           // executing, or left by a process that is gone
+	Asks     int       `json:"asks,omitempty"`       // interrupts that nobody has decided
 	Failed   int       `json:"failed_calls"`         // voided
 	Retries  int       `json:"retries"`              // attempts of settled calls that failed, which nobody paid
 	Usage    Usage     `json:"usage"`                // of its calls

@@ -20,7 +20,7 @@ func Standings() []Standing {
 }
 
 // Standing returns how the run stands. One that no driver of its store performs
-// stands as its first call does. Stores say the same of a run when they list
+// stands as its first call does, unless something below asks: then it waits. Stores say the same of a run when they list
 // those that stand in one way ([RunFilter]).
 func (s *RunSummary) Standing() Standing {
 	switch {
@@ -28,7 +28,7 @@ func (s *RunSummary) Standing() Standing {
 		return StandingStopped
 	case s.State == RunRunning, s.State == "" && s.Live > 0:
 		return StandingRunning
-	case s.State == RunPaused && s.Halt != nil && (s.Halt.Kind == HaltWaiting || s.Halt.Kind == HaltWaitingAuth):
+	case s.State == RunPaused && s.Halt != nil && (s.Halt.Kind == HaltWaiting || s.Halt.Kind == HaltWaitingAuth), s.State == "" && s.Asks > 0:
 		return StandingWaiting
 	case s.State == RunPaused:
 		return StandingPaused

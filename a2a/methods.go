@@ -31,6 +31,12 @@ func (o Operation) Executes() bool { return o == OpSend || o == OpStream }
 // Streams reports whether the operation is answered with a stream.
 func (o Operation) Streams() bool { return o == OpStream || o == OpSubscribe }
 
+// TellsTasks reports whether the operation is answered with tasks, or with an
+// error.
+func (o Operation) TellsTasks() bool {
+	return o == OpGet || o == OpList || o == OpCancel || o == OpSubscribe
+}
+
 // Repeatable reports whether the operation may be sent again after bytes of it
 // were sent (A15).
 func (o Operation) Repeatable() bool { return o == OpGet || o == OpList || o == OpCard }

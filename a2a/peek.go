@@ -16,9 +16,10 @@ type Call struct {
 	Method
 	Binding Binding
 	Called  string // the JSON-RPC method as it was called; "" on REST
-	// ID is the JSON-RPC id as it stands in the body, [IDAt, IDOver); nil: it has none.
-	ID           []byte
-	IDAt, IDOver int
+	ID      []byte // the JSON-RPC id as it stands in the body; nil: it has none
+	// Varies is what is another each time that the same is asked, in the order of
+	// the body: the id, and what metadata says of where the call stands.
+	Varies []Span
 
 	MessageID, ContextID string   // of the message; ContextID is also that of a list
 	TaskID               string   // the task that the request names
@@ -30,6 +31,9 @@ type Call struct {
 	paramID, paramTask string
 	messageKey         string // under which the message stands; "": message
 }
+
+// A Span is a part of a body, [At, Over).
+type Span struct{ At, Over int }
 
 // Peek reads the body of a request, once and without decoding it. method is
 // that of the path on REST; on JSON-RPC the body names it. It fails with an
@@ -225,7 +229,7 @@ func (p *peeker) request(key int, m rawjson.Member) {
 			p.err = invalid(CodeInvalidRequest, "the id is neither a string nor a number", "send a string as id")
 			return
 		}
-		p.call.ID, p.call.IDAt, p.call.IDOver = value, m.At, m.Over
+		p.call.ID, p.call.Varies = value, append(p.call.Varies, Span{m.At, m.Over})
 	case 1:
 		if p.call.Called = p.text("method", m); p.err == nil {
 			p.call.Method = MethodOf(p.call.Called)
@@ -316,23 +320,32 @@ func (p *peeker) webhookURL(m rawjson.Member) {
 // read from.
 func (p *peeker) metadata(m rawjson.Member) {
 	p.call.HasMetadata = true
-	nothing := func(int, rawjson.Member) {}
 	p.object(m, metadataKeys, func(key int, m rawjson.Member) {
 		if key == 1 {
-			p.object(m, lineageKeys, nothing)
+			p.place(m, lineageKeys)
 			return
 		}
 		p.object(m, mentionableKeys, func(key int, m rawjson.Member) {
 			switch key {
 			case 0:
-				p.object(m, chainKeys, nothing)
+				p.place(m, chainKeys)
 			case 1:
 				p.object(m, capabilityKeys, func(key int, m rawjson.Member) {
-					p.object(m, [][]names{relayKeys, chainKeys}[key], nothing)
+					if key == 1 {
+						p.place(m, chainKeys)
+						return
+					}
+					p.object(m, relayKeys, func(int, rawjson.Member) {})
 				})
 			}
 		})
 	})
+}
+
+// place reads what says where the call stands.
+func (p *peeker) place(m rawjson.Member, keys []names) {
+	p.call.Varies = append(p.call.Varies, Span{m.At, m.Over})
+	p.object(m, keys, func(int, rawjson.Member) {})
 }
 
 // object reads a level that may be something else.

@@ -45,6 +45,9 @@ type Records interface {
 	RunRecord(ctx context.Context, run agentbus.RunID) (agentbus.RunRecord, error)
 	// CallEntries returns the entries of a call, one for each attempt that ended.
 	CallEntries(ctx context.Context, payer agentbus.Payer, call int64) ([]agentbus.Entry, error)
+	// ParentCalls returns the calls of a payer's run whose turn id is turn, refused
+	// ones left out, at most a few of them.
+	ParentCalls(ctx context.Context, payer agentbus.Payer, run agentbus.RunID, turn agentbus.TurnID) ([]agentbus.CallRecord, error)
 	// Recording returns what a call was asked, where that is recorded.
 	Recording(ctx context.Context, call int64) (rec agentbus.Recording, found bool, err error)
 }

@@ -60,9 +60,10 @@ func (a *API) showGraph(w http.ResponseWriter, r *http.Request) error {
 	return write(w, http.StatusOK, g)
 }
 
-// graph reads who called whom, as a request asks for it (U12).
-func (a *API) graph(r *http.Request) (q url.Values, g console.Graph, err error) {
-	if q, err = query(r, "run", "window"); err != nil {
+// graph reads who called whom, as a request asks for it (U12); more are its other
+// parameters.
+func (a *API) graph(r *http.Request, more ...string) (q url.Values, g console.Graph, err error) {
+	if q, err = query(r, append(more, "run", "window")...); err != nil {
 		return q, g, err
 	}
 	l, err := lookOf(q)
@@ -92,6 +93,7 @@ func graphOf(calls []agentbus.CallRecord, agents []Agent) console.Graph {
 		known[a.Name] = a
 	}
 	nodes, edges, from := map[string]*console.Node{}, map[[2]string]*edge{}, callersOf(calls)
+	pays := map[string]agentbus.Payer{} // who pays for all that a name has called; "": several do
 	for i := range calls {
 		c := &calls[i]
 		if c.State == agentbus.CallPassed || c.Agent == "" {
@@ -104,6 +106,11 @@ func graphOf(calls []agentbus.CallRecord, agents []Agent) console.Graph {
 			edges[ends] = e
 		}
 		e.count(c)
+		if payer, met := pays[ends[0]]; !met {
+			pays[ends[0]] = c.Payer
+		} else if payer != c.Payer {
+			pays[ends[0]] = ""
+		}
 		for _, name := range ends {
 			if nodes[name] == nil {
 				nodes[name] = &console.Node{Name: name, Kind: known[name].Kind}
@@ -121,7 +128,7 @@ func graphOf(calls []agentbus.CallRecord, agents []Agent) console.Graph {
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		n := nodes[name]
 		if n.Kind == "" && !asked[name] {
-			n.Kind = console.KindCaller
+			n.Kind, n.Payer = console.KindCaller, pays[name]
 		}
 		g.Nodes = append(g.Nodes, *n)
 	}

@@ -32,7 +32,11 @@ func (a *API) listInterrupts(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l := list[agentbus.Interrupt]{Data: append([]agentbus.Interrupt{}, found[:min(len(found), p.limit)]...)}
+	shown, err := a.askings(r.Context(), found[:min(len(found), p.limit)])
+	if err != nil {
+		return err
+	}
+	l := list[asking]{Data: shown}
 	if len(found) > p.limit {
 		l.Next = cursor(string(found[p.limit-1].ID))
 	}
@@ -50,7 +54,16 @@ func (a *API) showInterrupt(w http.ResponseWriter, r *http.Request) error {
 	if !found {
 		return notFound("such interrupt", "see GET /admin/v1/interrupts?state=all")
 	}
-	return write(w, http.StatusOK, i)
+	return a.writeAsking(w, r, i)
+}
+
+// writeAsking answers with an interrupt.
+func (a *API) writeAsking(w http.ResponseWriter, r *http.Request, i agentbus.Interrupt) error {
+	one, err := a.askings(r.Context(), []agentbus.Interrupt{i})
+	if err != nil {
+		return err
+	}
+	return write(w, http.StatusOK, one[0])
 }
 
 // A decision is what somebody decides on an interrupt.
@@ -75,7 +88,7 @@ func (a *API) resolveInterrupt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return write(w, http.StatusOK, i)
+	return a.writeAsking(w, r, i)
 }
 
 // resolve decides an interrupt in the name of who asks for it.

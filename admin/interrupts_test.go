@@ -3,6 +3,7 @@ package admin_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,14 @@ func (b *bus) park(run agentbus.RunID, payer agentbus.Payer) agentbus.InterruptI
 	ctx := b.t.Context()
 	e, err := b.store.Open(ctx, agentbus.Execution{ID: agentbus.ExecutionID(run), Run: run, Conversation: "review", Payer: payer, Began: began}, agentbus.Claim{Owner: "host/1/2", TTL: time.Hour})
 	b.must(err)
-	turns, err := b.store.Begin(ctx, []agentbus.Turn{{TurnKey: agentbus.TurnKey{Payer: payer, Agent: "shop", Run: run, ID: run.Turn(0, "shop")}, Execution: e.ID, Speaker: "shop", Epoch: e.Lease.Epoch, State: agentbus.TurnPending, Attempts: 1, Began: began}})
+	return b.asks(e)
+}
+
+// asks parks an execution on a payment.
+func (b *bus) asks(e agentbus.Execution) agentbus.InterruptID {
+	b.t.Helper()
+	ctx, run, payer := b.t.Context(), e.Run, e.Payer
+	turns, err := b.store.Begin(ctx, []agentbus.Turn{{TurnKey: agentbus.TurnKey{Payer: payer, Agent: "shop", Run: run, Path: e.Path, Parent: e.Parent, ID: run.Turn(0, "shop")}, Execution: e.ID, Speaker: "shop", Epoch: e.Lease.Epoch, State: agentbus.TurnPending, Attempts: 1, Began: began}})
 	b.must(err)
 	turn := turns[0]
 	i := agentbus.Interrupt{
@@ -102,5 +110,59 @@ func TestInterrupts(t *testing.T) {
 	}
 	if !strings.Contains(b.log.String(), string(a)+" granted") || strings.Contains(b.log.String(), "3cret") {
 		t.Errorf("the log has %s", b.log)
+	}
+}
+
+// run is how a run stands.
+func (b *bus) run(id string) string {
+	b.t.Helper()
+	return into[struct{ Standing string }](b.t, b.get("/admin/v1/runs/"+id)).Standing
+}
+
+// U10, U11: what a turn asked stands below that turn, of several of one id too, and a call
+// that was answered with a question waits while nobody has decided, with its run.
+func TestWhatATurnAskedStandsBelowIt(t *testing.T) {
+	t.Parallel()
+	b := open(t, nil)
+	c := b.hop("", "mall", 0, -1)
+	b.must(b.store.Void(t.Context(), agentbus.Voiding{ID: c.ID, Attempt: 1, Status: 402, Code: agentbus.CodePaymentRequired, Ended: c.Began}))
+	var ids []agentbus.InterruptID
+	for _, path := range []string{"0011223344556677", "8899aabbccddeeff"} {
+		e, err := b.store.Open(t.Context(), agentbus.Execution{
+			ID: agentbus.ExecutionID("run_" + path), Run: "run_g", Conversation: "shop", Payer: "alice", Path: path, Parent: "run_g.t1.shop", Depth: 1, Began: began,
+		}, agentbus.Claim{Owner: "host/1/2", TTL: time.Hour})
+		b.must(err)
+		ids = append(ids, b.asks(e))
+	}
+	read := func() (keys []string, mall string) {
+		for _, row := range into[struct {
+			Data []struct{ Key, Standing string }
+		}](t, b.get("/admin/v1/runs/run_g/tree")).Data {
+			if keys = append(keys, row.Key); strings.HasPrefix(row.Key, "c") {
+				mall = row.Standing
+			}
+		}
+		return keys, mall
+	}
+	keys, mall := read()
+	for i, path := range []string{"0011223344556677", "8899aabbccddeeff"} {
+		if at := slices.Index(keys, string(ids[i])); at < 1 || keys[at-1] != "run_"+path+"-0" {
+			t.Errorf("%s stands elsewhere in %v", ids[i], keys)
+		}
+	}
+	if mall != "waiting" || b.run("run_g") != "waiting" {
+		t.Errorf("while it is asked about, the call is %s, the run %s", mall, b.run("run_g"))
+	}
+	for _, id := range ids {
+		if a := b.request("POST", "/admin/v1/interrupts/"+string(id)+"/resolve", adminKey, `{"decision":"denied"}`); a.status != http.StatusOK {
+			t.Fatalf("deny: %d %s", a.status, a.body)
+		}
+	}
+	if _, mall = read(); mall != "failed" || b.run("run_g") != "failed" {
+		t.Errorf("denied, the call is %s, the run %s", mall, b.run("run_g"))
+	}
+	page := b.get("/console/runs/run_g").body
+	if short := string(ids[0][len(ids[0])-8:]); !strings.Contains(page, `title="`+string(ids[0])+`">…`+short) { // U2
+		t.Errorf("the id of what was asked is not short in %s", page)
 	}
 }

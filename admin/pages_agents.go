@@ -1,11 +1,9 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"net/url"
-	"slices"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin/console"
@@ -20,28 +18,11 @@ func lately() look {
 	return l
 }
 
-// agentOrders are the figures that the screen of agents is sorted by, the most
-// first; it is in the order of their names otherwise.
-var agentOrders = map[string]func(*console.AgentRow) float64{
-	"in_flight": func(r *console.AgentRow) float64 { return float64(r.InFlight) },
-	"calls":     func(r *console.AgentRow) float64 { return float64(r.Calls) },
-	"errors":    func(r *console.AgentRow) float64 { return float64(r.Failed()) },
-	"p50":       func(r *console.AgentRow) float64 { return r.P50 },
-	"p95":       func(r *console.AgentRow) float64 { return r.P95 },
-	"p99":       func(r *console.AgentRow) float64 { return r.P99 },
-	"last":      func(r *console.AgentRow) float64 { return float64(r.LastSuccess.Unix()) },
-	"cost":      func(r *console.AgentRow) float64 { return float64(r.Turn) },
-}
-
 // showAgentsPage is the screen agents (U14).
 func (a *API) showAgentsPage(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r, "sort")
 	if err != nil {
 		return err
-	}
-	order, known := agentOrders[q.Get("sort")]
-	if !known && q.Get("sort") != "" {
-		return invalid("agents are not sorted by that", "choose a column of the table")
 	}
 	records, err := a.records(r, lately())
 	if err != nil {
@@ -49,31 +30,15 @@ func (a *API) showAgentsPage(w http.ResponseWriter, r *http.Request) error {
 	}
 	agents := a.agents()
 	c := console.AgentsPage{
-		Live: "/console/live/agents?last=" + version(agents),
-		Columns: sortable([]console.Column{
-			{Name: "State"},
-			{Name: "Agent", URL: "name"},
-			{Name: "Where"},
-			{Name: "In flight", Number: true, Explain: "calls that this process is executing, of those that it may, and calls that wait for a place", URL: "in_flight"},
-			{Name: "Calls", Number: true, Explain: "that ended", URL: "calls"},
-			{Name: "Errors", Explain: "by class, the most frequent first", URL: "errors"},
-			{Name: "p50", Number: true, URL: "p50"},
-			{Name: "p95", Number: true, URL: "p95"},
-			{Name: "p99", Number: true, URL: "p99"},
-			{Name: "Last success", URL: "last"},
-			{Name: "Cost a turn", Number: true, Explain: "of settled calls, on average", URL: "cost"},
-		}, "/console/agents", "name", q),
+		Live:  "/console/live/agents?last=" + version(agents),
 		Empty: console.Empty{Title: "No agents are configured", Text: "An agent is what answers calls: a model behind a URL, an agent that speaks A2A, a program, a conversation.", Command: "agentbus init"},
 	}
 	for _, agent := range agents {
 		c.Partial = c.Partial || records[agent.Name].Partial
 		c.Rows = append(c.Rows, console.AgentRow{Agent: agent, Record: records[agent.Name]})
 	}
-	if c.Columns[1].Sorted != "" {
-		c.Columns[1].Sorted = "ascending" // names are
-	}
-	if known {
-		slices.SortStableFunc(c.Rows, func(x, y console.AgentRow) int { return cmp.Compare(order(&y), order(&x)) })
+	if c.Columns, err = sorted(c.Rows, agentColumns(), sorting{path: "/console/agents", param: "sort", usual: "name", q: q}); err != nil {
+		return err
 	}
 	return a.page(w, r, "agents", console.Page{Title: "Agents", Here: "/console/agents", Content: c})
 }

@@ -54,8 +54,8 @@ func (a *API) inspect(req *http.Request, p *runPage) (*console.Inspector, error)
 	return v, err
 }
 
-// inspectRecording reads what the call was asked, and with which headers; where
-// that is not recorded it makes these of what the ledger keeps.
+// inspectRecording reads what the call was asked and answered, and with which
+// headers; where that is not recorded it makes these of what the ledger keeps.
 func (a *API) inspectRecording(ctx context.Context, v *console.Inspector) (err error) {
 	if v.Recorded, err = a.recording(ctx, v.Call.ID); err != nil {
 		return err
@@ -65,7 +65,10 @@ func (a *API) inspectRecording(ctx context.Context, v *console.Inspector) (err e
 		return nil
 	}
 	v.Headers = v.Recorded.Headers
-	v.Asked, v.AskedMore = clip(v.Recorded.Body, maxSaid)
+	v.Asked, v.Answered = onPage(v.Call.ID, &v.Recorded.RecordedBody), onPage(v.Call.ID, v.Recorded.Answer)
+	if v.Said == "" && v.Answered != nil {
+		v.Said, v.SaidMore = clip(wordsOf(v.Answered.Body), maxSaid)
+	}
 	return nil
 }
 

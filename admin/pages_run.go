@@ -87,7 +87,7 @@ func (a *API) followRun(w http.ResponseWriter, r *http.Request) error {
 	}
 	return a.follow(w, r, func(ctx context.Context) (string, bool, error) {
 		v, err := a.run(ctx, agentbus.RunID(r.PathValue("run")))
-		over := v.Live == 0 && (v.State == agentbus.RunDone || v.State == "" || v.Standing == console.KindStopped)
+		over := v.Live == 0 && v.Asks == 0 && (v.State == agentbus.RunDone || v.State == "" || v.Standing == console.KindStopped)
 		return version(v), over, err
 	})
 }

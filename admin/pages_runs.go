@@ -127,33 +127,7 @@ func runColumns(q url.Values) []console.Column {
 		{Name: "Last event", URL: "last"},
 		{Name: ""},
 	}
-	return sortable(columns, "/console/runs", "began", q)
-}
-
-// sortable links the columns of a table at path whose URL names an order, the most
-// first; usual is the order that needs no name.
-func sortable(columns []console.Column, path, usual string, q url.Values) []console.Column {
-	for i := range columns {
-		c := &columns[i]
-		if c.URL == "" {
-			continue
-		}
-		by := c.URL
-		if by == usual {
-			by = ""
-		}
-		if q.Get("sort") == by {
-			c.Sorted = "descending"
-		}
-		first := url.Values{} // of the list in that order
-		for name, values := range q {
-			if name != "cursor" {
-				first[name] = values
-			}
-		}
-		c.URL = path + "?" + with(first, "sort", by)
-	}
-	return columns
+	return sortable(columns, sorting{path: "/console/runs", param: "sort", usual: "began", q: q})
 }
 
 // moreFilters are the least figures that the form asks for, and an example of each.
@@ -175,9 +149,7 @@ func runFilters(q url.Values) console.Filters {
 	for _, name := range []string{"run", "payer", "agent", "speaker", "conversation"} {
 		f.Fields = append(f.Fields, console.Field{Name: name, Label: string(name[0]-'a'+'A') + name[1:], Value: q.Get(name)})
 	}
-	if by := q.Get("sort"); by != "" {
-		f.Fields = append(f.Fields, console.Field{Name: "sort", Value: by, Hidden: true})
-	}
+	f.Fields = append(f.Fields, kept(q, "sort")...)
 	for _, field := range moreFilters {
 		field.Example, field.Value = field.Value, q.Get(field.Name)
 		f.More = append(f.More, field)

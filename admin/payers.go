@@ -38,15 +38,22 @@ func (a *API) payers(ctx context.Context, p page) (l list[console.Payer], err er
 	if err != nil {
 		return l, err
 	}
-	l.Data, l.Next = make([]console.Payer, 0, len(few.Data)), few.Next
-	for _, b := range few.Data {
+	l.Next = few.Next
+	l.Data, err = a.accounts(ctx, few.Data)
+	return l, err
+}
+
+// accounts adds to balances what payer adds to one.
+func (a *API) accounts(ctx context.Context, balances []agentbus.Balance) ([]console.Payer, error) {
+	payers := make([]console.Payer, 0, len(balances))
+	for _, b := range balances {
 		one, err := a.payer(ctx, b)
 		if err != nil {
-			return l, err
+			return nil, err
 		}
-		l.Data = append(l.Data, one)
+		payers = append(payers, one)
 	}
-	return l, nil
+	return payers, nil
 }
 
 // payer adds to a balance what bounds it, and where it leads at the present rate.

@@ -84,31 +84,16 @@ func TestScreensOfAFilledBus(t *testing.T) {
 	b.fill()
 	b.hop("", "researcher", 0, -1, "forwarded_authorization_ignored")
 	b.hop("researcher", "critic", 1, 0)
+	b.refuse("critic", 4, "", agentbus.CodeDepthExceeded) // now, as hops are: screens look back a day
 	s := b.visit()
-	s.page("/console/graph?run=run_g").shows(t, "graph", `<svg width=`, `class="node`, "app → researcher: 1 calls", "carries the payer’s credential", `href="/console/runs?agent=critic"`)
+	s.page("/console/graph?run=run_g").shows(t, "graph", `<svg width=`, `class="node`, "app → researcher: 1 calls", "carries the payer’s credential", `href="/console/runs?agent=critic&amp;run=run_g"`,
+		`href="/console/runs?agent=researcher&amp;payer=alice&amp;run=run_g"`, `href="/console/runs?payer=alice&amp;run=run_g"`)
 	s.page("/console/payers").shows(t, "payers", `href="/console/payers/alice"`, "$3.00", "reserved", "of <span", "format=csv", "not", "not known")
 	s.page("/console/payers/alice").shows(t, "payer", "Ledger head", "By agent", "By run", "By day", "strict: never overshot", "Reserved for over a minute", "this process")
 	s.page("/console/agents").shows(t, "agents", "breaker open", "ejected", "researcher", "bridge_depth_exceeded", "not", "drained")
 	s.page("/console/agents/researcher").shows(t, "agent", "http://127.0.0.1:9/v1", "its own key", "A million tokens in", "Probe now", "Drain this agent")
 	s.page("/console/inbox").shows(t, "inbox", "forwarded credential ignored", "Nothing waits")
 	s.page("/console/ledger/export?format=csv").shows(t, "export", "payer,seq,kind", "alice,1,charge")
-}
-
-// U3: the table of agents is sorted by the server, as its URL says.
-func TestAgentsAreSorted(t *testing.T) {
-	t.Parallel()
-	b := open(t, nil)
-	b.settle(b.hop("", "researcher", 0, -1), 5, agentbus.Hold{})
-	s := b.visit()
-	for query, first := range map[string]string{"": "critic", "?sort=calls": "researcher", "?sort=last": "researcher", "?sort=errors": "critic"} {
-		page := s.page("/console/agents" + query).body
-		if (strings.Index(page, `data-key="critic"`) < strings.Index(page, `data-key="researcher"`)) != (first == "critic") {
-			t.Errorf("%q: %s does not come first", query, first)
-		}
-	}
-	if a := s.form("/console/agents?sort=x", s.cookie, nil); a.status != http.StatusBadRequest {
-		t.Errorf("sorted by what nobody knows: %d", a.status)
-	}
 }
 
 // U5, U13, U14: verify, probe, drain and enable are forms with the token of the
@@ -160,6 +145,40 @@ func TestInboxScreen(t *testing.T) {
 	s.page("/console/inbox?chosen="+string(denied)).shows(t, "decided", "Nothing waits", "granted", "denied", "“too dear”", ">ops<", "interrupt.resolve", `class="chosen"`)
 	if got, _, err := b.store.Interrupt(t.Context(), granted); err != nil || got.Resolution == nil || got.Resolution.Decision != agentbus.DecisionGranted || got.Resolution.By != "ops" {
 		t.Errorf("granted: %+v, %v", got.Resolution, err)
+	}
+}
+
+// U15: the agents in whose calls a run is driven stand before those that ask in it;
+// one that only forwarded a turn too, one that was asked in vain before does not.
+func TestWhoAsksAcrossCalls(t *testing.T) {
+	t.Parallel()
+	b := open(t, nil)
+	call := func(agent string, at agentbus.TurnKey, depth int) agentbus.TurnKey {
+		at.Payer, at.Agent, at.Run = "alice", agent, "run_g"
+		_, err := b.store.Reserve(t.Context(), agentbus.Reservation{Key: at.Hash(), Call: agentbus.CallRecord{TurnKey: at, RequestID: "req", Caller: "app", Depth: depth, Owner: "host/1/2", Began: began}})
+		b.must(err)
+		return at
+	}
+	root := call("router", agentbus.TurnKey{ID: "run_g.t0.root"}, 0)
+	call("planner", agentbus.TurnKey{ID: "run_g.t0.root"}, 1) // the same turn, forwarded
+	served := agentbus.TurnKey{Path: root.PathBelow(), Parent: root.ID, ID: "run_g.t0.shop"}
+	call("deaf", served, 2)
+	call("mall", served, 2)
+	call("other", agentbus.TurnKey{Path: "00112233aabbccdd", Parent: "run_g.t9.x", ID: "run_g.t0.shop"}, 2) // another turn of the same id
+	e, err := b.store.Open(t.Context(), agentbus.Execution{
+		ID: "run_nested", Run: "run_g", Conversation: "mall", Payer: "alice", Path: served.Path, Parent: served.ID, Depth: 3, Began: began,
+	}, agentbus.Claim{Owner: "host/1/2", TTL: time.Hour})
+	b.must(err)
+	id := b.asks(e)
+	s := b.visit()
+	const way = `<b class="name">router</b> <span class="soft">›</span> <b class="name">planner</b> <span class="soft">›</span> <b class="name">mall</b> <span class="soft">›</span> <b class="name">panel</b> <span class="soft">›</span> <b class="name">shop</b>`
+	s.page("/console/inbox").shows(t, "open", way)
+	if a := s.post("/console/inbox/"+string(id), url.Values{"decision": {"denied"}}); a.status != http.StatusSeeOther {
+		t.Errorf("deny: %d %s", a.status, a.body)
+	}
+	s.page("/console/inbox").shows(t, "decided", "router › planner › mall › panel › shop")
+	if got := b.get("/admin/v1/interrupts/" + string(id)).body; !strings.Contains(got, `"way":["router","planner","mall","panel","shop"]`) {
+		t.Errorf("the API says %s", got)
 	}
 }
 

@@ -74,9 +74,14 @@ func rowsOf(rec *agentbus.RunRecord) []treeRow {
 			all[at].Branch += all[i].Branch
 		}
 	}
-	asked := map[agentbus.TurnID][]*agentbus.Interrupt{}
+	type asker struct {
+		execution agentbus.ExecutionID
+		turn      agentbus.TurnID
+	}
+	asked := map[asker][]*agentbus.Interrupt{}
 	for i := range rec.Interrupts {
-		asked[rec.Interrupts[i].Turn] = append(asked[rec.Interrupts[i].Turn], &rec.Interrupts[i])
+		by := asker{rec.Interrupts[i].Execution, rec.Interrupts[i].Turn}
+		asked[by] = append(asked[by], &rec.Interrupts[i])
 	}
 	rows := make([]treeRow, 0, len(all)+len(rec.Interrupts))
 	type step struct{ i, level int }
@@ -92,10 +97,11 @@ func rowsOf(rec *agentbus.RunRecord) []treeRow {
 		r := all[s.i]
 		r.Level = s.level
 		rows = append(rows, r)
-		for _, i := range asked[r.key().ID] {
-			rows = append(rows, treeRow{Key: string(i.ID), Level: s.level + 1, Standing: askStanding(i), Interrupt: i})
+		if r.Turn != nil {
+			for _, i := range asked[asker{r.Turn.Execution, r.Turn.ID}] {
+				rows = append(rows, treeRow{Key: string(i.ID), Level: s.level + 1, Standing: askStanding(i), Interrupt: i})
+			}
 		}
-		delete(asked, r.key().ID)
 		push(s.i, s.level+1)
 	}
 	return rows
@@ -114,11 +120,15 @@ func pairs(rec *agentbus.RunRecord) []treeRow {
 		k := rec.Turns[i].TurnKey
 		turns[place{k.Path, k.Parent, k.ID}] = &rec.Turns[i]
 	}
+	open := slices.ContainsFunc(rec.Interrupts, func(i agentbus.Interrupt) bool { return i.Open() })
 	rows := make([]treeRow, 0, len(rec.Calls))
 	for i := range rec.Calls {
 		c := &rec.Calls[i]
 		at := place{c.Path, c.Parent, c.TurnKey.ID}
 		r := treeRow{Key: "c" + strconv.FormatInt(c.ID, 10), Call: c, Branch: c.Cost, Standing: callStanding(c)}
+		if open && c.State == agentbus.CallVoided && asked(c) {
+			r.Standing = console.KindWaiting // its caller was told that somebody is asked
+		}
 		if t := turns[at]; t != nil && c.State != agentbus.CallRefused {
 			r.Turn = t
 			if t.State == agentbus.TurnWaiting {

@@ -47,9 +47,12 @@ test("the graph draws who called whom, with errors, circles and credentials (U12
   assert.deepEqual((await page.locator(".graph .node .name").allTextContents()).sort(), ["critic", "echo", "panel", "user-123"]);
   await page.open("/console/graph?window=1h&run=run_none");
   assert.match(await page.locator(".empty").innerText(), /No calls are like that/);
-  await page.open("/console/graph");
+  await page.open("/console/graph?sort=calls"); // sorted by the server, and the head says so (U3)
+  assert.match(await page.locator('th[aria-sort="descending"]').innerText(), /^Calls ↓$/);
+  const made = (await page.locator('td[data-label="Calls"]').allInnerTexts()).map((n) => parseInt(n));
+  assert.deepEqual(made, made.toSorted((a, b) => b - a));
   await page.locator('.graph a.node[aria-label="Runs of loop"]').click(); // leads to the filtered runs
-  await page.waitForURL(/runs\?agent=loop/);
+  await page.waitForURL(/runs\?active_since=.*&agent=loop/);
 });
 
 test("a payer's account is taken apart, exported and verified (U13)", async (t) => {
@@ -100,17 +103,20 @@ test("what waits is approved and denied, and then it says who decided and when (
   await page.open("/console/inbox");
   assert.equal(await page.locator(".interrupt").count(), 2);
   const first = flat(await page.locator(".interrupt").first().innerText());
-  assert.match(first, /payment.*asked by pay in run .* paid by user-123.*Decide by.*then it counts as denied.*Cost of the run so far/i);
+  assert.match(first, /payment.*asked by shop › pay in run .* paid by user-123.*Decide by.*then it counts as denied.*Cost of the run so far.*\$0\.010000 or more its price of a call/i);
   assert.ok(first.includes("<img src=x"), first); // what agents say is text
   assert.notEqual(await page.title(), "owned");
   await shoot(page, "inbox");
-  await page.locator(".interrupt").first().locator("text=Approve once").click();
+  await page.locator(".interrupt").first().locator('input[name="text"]').press("Enter"); // decides nothing
+  await page.locator(".interrupt").first().locator("text=Approve once").click(); // asks once more (U5)
+  await page.locator(".interrupt").first().locator("text=Approve it").click();
   await page.waitForURL(/chosen=/);
   assert.equal(await page.locator(".interrupt").count(), 1);
   await page.fill('.interrupt input[name="text"]', "too dear");
-  await page.click(".interrupt >> text=Deny");
+  await page.click(".interrupt summary:has-text('Deny')");
+  await page.click(".interrupt >> text=Deny it");
   await page.waitForFunction(() => !document.querySelector(".interrupt"));
-  const decided = flat(await page.locator('table:has(th:text("Who decided")) tbody').innerText());
+  const decided = flat(await page.locator('[data-part="decided"] tbody').innerText());
   assert.match(decided, /denied.*“too dear”.* ops .*granted.* ops /);
   assert.match(await page.locator(".nav a[aria-current]").innerText(), /^Inbox$/);
   await shoot(page, "decided");
@@ -124,7 +130,8 @@ test("another's interrupt arrives while the inbox is open, and works without a s
   await page.waitForFunction(() => document.querySelectorAll(".interrupt").length === 3);
   const still = await visit(t, b, { javaScriptEnabled: false });
   await still.open("/console/inbox");
-  await still.locator(".interrupt").first().locator("text=Deny").click();
+  await still.locator(".interrupt").first().locator("summary:has-text('Deny')").click();
+  await still.locator(".interrupt").first().locator("text=Deny it").click();
   await still.waitForURL(/chosen=/);
   assert.equal(await still.locator(".interrupt").count(), 2);
 });

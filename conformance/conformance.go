@@ -118,8 +118,9 @@ type Report struct {
 const maxRequests = 600
 
 // Run runs the checks one after the other. It fails when the endpoint cannot be
-// asked at all: a faulty configuration, no connection, an agent that calls do
-// not reach. A check that fails is in the report and is no error.
+// asked at all: a faulty configuration, an agent that calls do not reach, or,
+// without an agent and Only, an endpoint that does not answer, does not know the
+// key or shows nothing of the protocol, where every check would say the same. A check that fails is in the report and is no error.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	s, err := newSession(c)
 	if err != nil {
@@ -132,6 +133,10 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		s.agent = serveAgent(c.Listener)
 		defer s.agent.close() //nolint:contextcheck // it ends when the checks have, whatever became of ctx
 		if err := s.reachAgent(ctx); err != nil {
+			return nil, err
+		}
+	} else if len(c.Only) == 0 {
+		if err := s.recognize(ctx); err != nil {
 			return nil, err
 		}
 	}

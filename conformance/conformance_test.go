@@ -172,7 +172,10 @@ func rules(t *testing.T) map[string]bool {
 // by nobody.
 func TestSkips(t *testing.T) {
 	t.Parallel()
-	nobody := endpoint(t, http.NotFoundHandler())
+	nobody := endpoint(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Agentbus-Replay", "miss") // it claims to be one
+		http.NotFound(w, r)
+	}))
 	r := asked(t, conformance.Config{URL: nobody, Key: key("1"), Timeout: 5 * time.Second})
 	needs := map[string]conformance.Need{}
 	for _, c := range conformance.Checks() {
@@ -184,6 +187,33 @@ func TestSkips(t *testing.T) {
 		}
 		if needs[c.ID]&conformance.NeedRelay != 0 && !strings.Contains(c.Reason, "--relay-key-env") {
 			t.Errorf("%s: %s", c.ID, c.Reason)
+		}
+	}
+}
+
+// What is no bus, and what does not know the key, is told at once, with no word of
+// the key (P19), instead of by every check.
+func TestNoBus(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		h    http.HandlerFunc
+		code agentbus.Code
+		want string
+	}{
+		"a site":         {http.NotFound, agentbus.CodeInvalidRequest, "shows nothing of the bus protocol: a call with a lineage got 404 404 page not found"},
+		"a plain server": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"choices":[]}`) }, agentbus.CodeInvalidRequest, `got 200 {"choices":[]}`},
+		"it quotes": {func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, strings.Repeat(".", 230)+r.Header.Get("Authorization"))
+		}, agentbus.CodeInvalidRequest, "shows nothing of the bus protocol"},
+		"nobody": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, agentbus.CodeAgentUnavailable, "nothing that speaks HTTP answers"},
+		"another key": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Tangle-Runid", "r")
+			w.WriteHeader(http.StatusUnauthorized)
+		}, agentbus.CodeUnauthenticated, "does not know the key"},
+	} {
+		_, err := conformance.Run(t.Context(), conformance.Config{URL: endpoint(t, tt.h), Key: key("1"), Timeout: 5 * time.Second})
+		if agentbus.CodeOf(err) != tt.code || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "CANARY") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
@@ -207,6 +237,7 @@ func TestLeakyEndpoint(t *testing.T) {
 	t.Parallel()
 	at := endpoint(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", r.Header.Get("Authorization"))
+		w.Header().Set("X-Tangle-Runid", "r")
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, strings.Repeat(".", 230)+r.Header.Get("Authorization")+r.Header.Get("X-Tangle-Forwarded-Authorization"))
 	}))

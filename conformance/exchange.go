@@ -98,7 +98,7 @@ func (s *session) look(a *answer, secrets []agentbus.Credential) {
 func (x *exchange) perform(ctx context.Context, c *call) error {
 	conn, err := x.p.dial(ctx)
 	if err != nil {
-		return errors.Join(errNoAnswer, err)
+		return fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	defer conn.Close() //nolint:errcheck // everything was read, or will not be
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -115,7 +115,7 @@ func (x *exchange) perform(ctx context.Context, c *call) error {
 		resp, err = http.ReadResponse(in, &http.Request{Method: c.method})
 	}
 	if err != nil {
-		return errors.Join(errNoAnswer, told(ctx, err))
+		return fmt.Errorf("%w: %w", errNoAnswer, told(ctx, err))
 	}
 	defer resp.Body.Close() //nolint:errcheck // as above
 	x.change(func(a *answer) { a.status, a.header = resp.StatusCode, resp.Header })

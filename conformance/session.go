@@ -61,12 +61,13 @@ func (s *session) reachAgent(ctx context.Context) error {
 			case <-late.C:
 			}
 		}
+		message := "a call of " + s.model + " at the endpoint did not arrive at the agent of this check"
 		e := &agentbus.Error{
-			Code: agentbus.CodeAgentUnavailable, Message: "a call of " + s.model + " at the endpoint did not arrive at the agent of this check: it answered " + s.redact(a.String()),
+			Code: agentbus.CodeAgentUnavailable, Message: message + ": it answered " + s.redact(a.String()),
 			Explain: &agentbus.Explain{Next: "register http://" + s.agent.addr + "/v1 there as an OpenAI-compatible agent named " + s.model + ", and see that the key may call it"},
 		}
 		if errors.Is(a.err, errNoAnswer) {
-			e.Err = a.err
+			e.Message, e.Err = message, a.err
 		}
 		return e
 	}

@@ -49,9 +49,14 @@ func values(t *testing.T, over string) tree {
 	return laid(v, o)
 }
 
-// laid lays o over v, tables member by member, as Helm does.
+// laid lays o over v, tables member by member, as Helm does: null takes a member
+// out.
 func laid(v, o tree) tree {
 	for key, value := range o {
+		if value == nil {
+			delete(v, key)
+			continue
+		}
 		below, isTree := v[key].(tree)
 		if above, ok := value.(tree); ok && isTree {
 			value = laid(below, above)

@@ -31,19 +31,10 @@ func (a *answer) passRead() {
 	body, err := a.readWhole()
 	kept := a.kept()
 	switch {
-	case errors.Is(err, errLarge) && x.pinned == "":
-		err = &agentbus.Error{
-			Code: agentbus.CodeAgentUnavailable, Message: "the agent's answer is too large to see whose tasks it tells of",
-			Explain: &agentbus.Explain{Rule: "A12", Limit: g.cfg.MaxReply, Next: "ask for less, such as one task or a page of them"},
-		}
-	case errors.Is(err, errLarge): // of a task that is known as the caller's
-		a.head(status, kept)
-		_ = a.write(body)
-		if err := a.read(a.write); err != nil {
-			x.cut(err)
-		}
+	case errors.Is(err, errLarge):
+		a.passUnread(body, kept)
 		return
-	case err == nil && status == http.StatusOK:
+	case err == nil && status < http.StatusMultipleChoices:
 		whole := body
 		body, _, err = a.convertA2A(body, kept)
 		if err == nil && x.envelope.call.Operation == a2a.OpCard {
@@ -60,6 +51,50 @@ func (a *answer) passRead() {
 	}
 	a.head(status, kept)
 	_ = g.send(a.w, body)
+}
+
+// passUnread passes on what answers no call and is larger than what is kept, when
+// the part that is in memory names its task, and it is the caller's (A12).
+func (a *answer) passUnread(begun []byte, kept http.Header) {
+	x, tasks := a.exchange, a2a.NewTaskFinder(a.exchange.envelope.binding)
+	err := a.tooLarge()
+	if op := x.envelope.call.Operation; op.TellsTasks() && op != a2a.OpList {
+		err = a.begins(tasks, begun)
+	}
+	if err != nil {
+		a.gateway.fail(a.w, a.r, x, err)
+		return
+	}
+	a.head(a.resp.StatusCode, kept)
+	_ = a.write(begun)
+	err = a.read(func(b []byte) error {
+		if err := a.owns(&a2a.Frame{Tasks: tasks.Feed(b)}); err != nil {
+			return err
+		}
+		return a.write(b)
+	})
+	if err != nil {
+		x.cut(err)
+	}
+}
+
+// begins looks at the beginning of an answer that is too large to be read whole: it
+// names its task, or says that it is a message, and nothing in it is another's.
+func (a *answer) begins(tasks *a2a.TaskFinder, begun []byte) error {
+	if err := a.owns(&a2a.Frame{Tasks: tasks.Feed(begun)}); err != nil {
+		return err
+	}
+	if !tasks.Named() {
+		return a.tooLarge()
+	}
+	return nil
+}
+
+func (a *answer) tooLarge() error {
+	return &agentbus.Error{
+		Code: agentbus.CodeAgentUnavailable, Message: "the agent's answer is too large to see whose tasks it tells of",
+		Explain: &agentbus.Explain{Rule: "A12", Limit: a.gateway.cfg.MaxReply, Next: "ask for less, such as one task or a page of them"},
+	}
 }
 
 // extendedCard returns the answer with the card as it is behind this bus (A10).
@@ -87,13 +122,16 @@ func (a *answer) convertA2A(body []byte, kept http.Header) (sent, stored []byte,
 	e := x.envelope
 	told, valid := a2a.ReadFrame(body, e.binding)
 	if !valid || body[rawjson.Space(body, 0)] != '{' {
-		if x.flight == nil {
+		if x.flight == nil && (len(body) == 0 || !e.call.Operation.TellsTasks()) {
 			return body, body, nil
 		}
-		return nil, nil, &agentbus.Error{
-			Code: agentbus.CodeAgentUnavailable, Message: "the agent's answer is not one of A2A: a JSON object, or a stream",
-			Explain: &agentbus.Explain{Rule: "G15", Observed: plain(kept.Get("Content-Type"), 64), Next: "check that the agent's url is the base below which its card is"},
+		return nil, nil, a.noObject(kept)
+	}
+	if e.call.Operation == a2a.OpList && told.Err == nil {
+		if body, err = a.ownList(body, kept); err != nil {
+			return nil, nil, err
 		}
+		told, _ = a2a.ReadFrame(body, e.binding)
 	}
 	e.told = told
 	learn := a.owns

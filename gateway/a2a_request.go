@@ -73,12 +73,17 @@ func (x *exchange) messageKey() string {
 }
 
 // digested returns the pieces of the body that say what is asked. The id of a
-// JSON-RPC request is none of them: it differs with each try.
-func (x *exchange) digested() [][]byte {
-	if e := x.envelope; e != nil && e.call.IDOver > 0 {
-		return [][]byte{x.body[:e.call.IDAt], x.body[e.call.IDOver:]}
+// JSON-RPC request is none of them: it differs with each try. Nor is where the
+// call stands: it differs at each hop, and a call that goes round in a circle
+// would never be the same again (C12).
+func (x *exchange) digested() (pieces [][]byte) {
+	from := 0
+	if e := x.envelope; e != nil {
+		for _, s := range e.call.Varies {
+			pieces, from = append(pieces, x.body[from:s.At]), s.Over
+		}
 	}
-	return [][]byte{x.body}
+	return append(pieces, x.body[from:])
 }
 
 // A respeller gives an answer from memory the JSON-RPC id of the request that it

@@ -207,6 +207,7 @@ func (s *events) answerError() error {
 	}
 	body := []byte(x.redact(string(s.data)))
 	s.kept["Content-Type"] = []string{"application/json"}
+	x.recorder.answers(s.kept, int64(len(body)), body, nil)
 	if x.flight != nil {
 		if why := laterFault(e); why != nil || !isFinal(status) {
 			s.gateway.void(s.r.Context(), x, or(why, laterError(status, body)), agentbus.Usage{}, 0)
@@ -247,6 +248,7 @@ func (s *events) settle() error {
 		return err
 	}
 	s.total += int64(len(s.held))
+	x.recorder.answers(s.kept, s.total, x.flight.body, s.held)
 	u := s.usage
 	if !s.used {
 		u = x.usageOfFrame(&a2a.Frame{Err: x.envelope.told.Err}, s.total)
@@ -285,6 +287,7 @@ func (s *events) finish(err error) {
 	}
 	if x.flight != nil {
 		x.failed = err
+		x.recorder.answers(s.kept, s.total, x.flight.body, nil)
 		s.gateway.void(s.r.Context(), x, err, s.usage, x.target.cost(s.usage))
 	}
 	_ = s.write(x.errorEvent(err))

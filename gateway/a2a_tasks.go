@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"log/slog"
+	"net/http"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -19,6 +22,8 @@ type RemoteTasks interface {
 	RemoteTask(ctx context.Context, agent, id string) (t agentbus.RemoteTask, found bool, err error)
 	// RemoteContext returns the task of a payer that was seen last in a context.
 	RemoteContext(ctx context.Context, agent string, payer agentbus.Payer, id string) (t agentbus.RemoteTask, found bool, err error)
+	// OthersRemoteTasks reports whether an agent has tasks of other payers.
+	OthersRemoteTasks(ctx context.Context, agent string, payer agentbus.Payer) (bool, error)
 	// SeeRemoteTask stores that a task was seen. A task that is known as another
 	// payer's stays as it is. It is durable when it returns.
 	SeeRemoteTask(ctx context.Context, t agentbus.RemoteTask) error
@@ -110,30 +115,69 @@ var errNotYours = a2a.Standard(a2a.CodeTaskNotFound, "", &agentbus.Error{
 // owns notes the tasks that an answer names as the caller's. It fails when one
 // of them is known as another's: nothing of the answer is told then (A12).
 func (a *answer) owns(f *a2a.Frame) error {
-	x, g := a.exchange, a.gateway
 	for _, ref := range f.Tasks {
-		known, found, err := g.taskOf(a.ctx, x.target.Name, ref.ID)
-		if err != nil {
+		if err := a.own(ref); err != nil {
 			return err
-		}
-		if found && known.Payer != x.payer {
-			return errNotYours
-		}
-		t, fresh := a.sighting(ref, known, found)
-		if fresh {
-			continue
-		}
-		g.tasks.seen.Add(taskKey{t.Agent, t.ID}, t)
-		if g.cfg.A2A.Tasks != nil {
-			ctx := context.WithoutCancel(a.ctx)
-			a.learning.Go(func() {
-				if err := g.cfg.A2A.Tasks.SeeRemoteTask(ctx, t); err != nil {
-					g.log.LogAttrs(ctx, slog.LevelError, "task not remembered", slog.String("agent", t.Agent), slog.Any("error", err))
-				}
-			})
 		}
 	}
 	return nil
+}
+
+// own notes a task as the caller's, or fails with errNotYours.
+func (a *answer) own(ref a2a.TaskRef) error {
+	x, g := a.exchange, a.gateway
+	known, found, err := g.taskOf(a.ctx, x.target.Name, ref.ID)
+	if err != nil {
+		return err
+	}
+	if found && known.Payer != x.payer {
+		return errNotYours
+	}
+	t, fresh := a.sighting(ref, known, found)
+	if fresh {
+		return nil
+	}
+	g.tasks.seen.Add(taskKey{t.Agent, t.ID}, t)
+	if g.cfg.A2A.Tasks != nil {
+		ctx := context.WithoutCancel(a.ctx)
+		a.learning.Go(func() {
+			if err := g.cfg.A2A.Tasks.SeeRemoteTask(ctx, t); err != nil {
+				g.log.LogAttrs(ctx, slog.LevelError, "task not remembered", slog.String("agent", t.Agent), slog.Any("error", err))
+			}
+		})
+	}
+	return nil
+}
+
+// ownList leaves the tasks of others out of a list. How many there are over all
+// pages is told where nobody else is known to have any: it would count theirs. In
+// its place stands what is left of the page.
+func (a *answer) ownList(body []byte, kept http.Header) (_ []byte, err error) {
+	x, tasks := a.exchange, a.gateway.cfg.A2A.Tasks
+	edited, left := a2a.EditList(body, x.envelope.binding, func(ref a2a.TaskRef) bool {
+		if ref.ID == "" || err != nil {
+			return true
+		}
+		fault := a.own(ref)
+		if fault != nil && !errors.Is(fault, errNotYours) {
+			err = fault
+		}
+		return fault == nil
+	})
+	others := true
+	if err == nil && tasks != nil {
+		others, err = tasks.OthersRemoteTasks(a.ctx, x.target.Name, x.payer)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if others {
+		edited = a2a.SetTotal(edited, x.envelope.binding, left)
+	}
+	if !bytes.Equal(edited, body) {
+		delete(kept, "Etag") // of what the agent sent
+	}
+	return edited, nil
 }
 
 // claims notes the tasks that the whole answer of a call names. What is not

@@ -3,10 +3,13 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +138,160 @@ func TestA2AAnothersTask(t *testing.T) {
 	if got := b.send(http.MethodPost, "/a2a/critic", rpc("r1", "GetTask", `{"id":"task-x"}`), asRelay, forAlice); gjson.Get(got.body, "result.id").Str != "task-x" {
 		t.Errorf("the principal's agent: %v", got)
 	}
+}
+
+// A12: a list tells of the caller's tasks only, and counts nobody else's; what is
+// left of it is as the agent wrote it, the token of the next page too.
+func TestA2AListsAreOfTheCaller(t *testing.T) {
+	t.Parallel()
+	const task = `{"id":"%s", "contextId":"c","status":{"state":"TASK_STATE_WORKING"},"x":1.50}`
+	theirs, mine, fresh := fmt.Sprintf(task, "theirs"), fmt.Sprintf(task, "mine"), fmt.Sprintf(task, "fresh")
+	const page = `{"tasks":[%s], "nextPageToken":"p\u002b2","pageSize":3,"totalSize":%d,"y":[]}`
+	a := newA2A(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+		body := fmt.Sprintf(page, theirs+" ,"+mine+","+theirs+","+fresh, 41)
+		if strings.Contains(r.RequestURI, "pageToken=2") || strings.Contains(a2aBody(r), "pageToken") {
+			body = fmt.Sprintf(page, theirs, 41)
+		}
+		if r.Method == http.MethodPost {
+			body = `{"result":` + body + `,"jsonrpc":"2.0","id":"r1"}`
+		}
+		w.Header().Set("Etag", `"x"`)
+		answerWith(http.StatusOK, body)(w, r)
+	})
+	store := openStore(t, t.TempDir()+"/bus.db")
+	b := busOver(t, store, "", func(c *gateway.Config) { c.A2A.Tasks = store }, a)
+	lists := func(params, query string) [2]answer {
+		return [2]answer{
+			b.send(http.MethodPost, "/a2a/critic", rpc("r1", "ListTasks", params), asAlice),
+			b.send(http.MethodGet, "/a2a/critic/rest/tasks"+query, "", asAlice),
+		}
+	}
+	see := func(id string, payer agentbus.Payer) {
+		if err := store.SeeRemoteTask(t.Context(), agentbus.RemoteTask{Agent: "critic", ID: id, Payer: payer, Upstream: a.URL.String(), Seen: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what, want string, got [2]answer) {
+		t.Helper()
+		for i, body := range []string{`{"result":` + want + `,"jsonrpc":"2.0","id":"r1"}`, want} {
+			if got[i].status != http.StatusOK || got[i].body != body {
+				t.Errorf("%s: %v, want %s", what, got[i], body)
+			}
+		}
+	}
+	see("mine", "alice")
+	see("theirs", "somebody")
+	got := lists("{}", "")
+	check("some of others", fmt.Sprintf(page, mine+","+fresh, 2), got)
+	if got[1].header.Get("Etag") != "" || got[1].header.Get("Content-Length") != strconv.Itoa(len(got[1].body)) {
+		t.Error(got[1].header)
+	}
+	check("all of others", fmt.Sprintf(page, "", 0), lists(`{"pageToken":"2"}`, "?pageToken=2"))
+	if known, found, err := store.RemoteTask(t.Context(), "critic", "fresh"); !found || err != nil || known.Payer != "alice" {
+		t.Errorf("%+v, %v, %v", known, found, err)
+	}
+}
+
+// A12: where nobody else has a task, a list passes as it is.
+func TestA2AAListOfOne(t *testing.T) {
+	t.Parallel()
+	const list = `{"tasks":[{"id":"t1","status":{}} , {"id":"t2","status":{}}],"nextPageToken":"2","totalSize":41}`
+	a := newA2A(t, "critic", answerWith(http.StatusOK, list))
+	store := openStore(t, t.TempDir()+"/bus.db")
+	b := busOver(t, store, "", func(c *gateway.Config) { c.A2A.Tasks = store }, a)
+	for range 2 {
+		if got := b.send(http.MethodGet, "/a2a/critic/rest/tasks", "", asAlice); got.body != list {
+			t.Error(got)
+		}
+	}
+}
+
+// A12: what should tell of tasks and cannot be read is not passed on unseen.
+func TestA2AWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{`[{"id":"task-x"}]`, "\xef\xbb\xbf" + `{"id":"task-x"}`, `{"id":"task-x"`} {
+		b := newBus(t, nil, newA2A(t, "critic", answerWith(http.StatusOK, body)))
+		for _, path := range []string{"/tasks", "/tasks/other"} {
+			if got := b.send(http.MethodGet, "/a2a/critic/rest"+path, "", asAlice); fault(got) != "502 502 AGENT_UNAVAILABLE" || strings.Contains(got.body, "task-x") {
+				t.Errorf("%s: %v", path, got)
+			}
+		}
+		if got := b.send(http.MethodGet, "/a2a/critic/rest/custom", "", asAlice); got.body != body {
+			t.Error(got)
+		}
+	}
+}
+
+// A12, X34: of an answer that is larger than what is kept too, the task is the
+// caller's, or nothing of it is told, and nothing charged.
+func TestA2ALargeAnswers(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 10
+	pad := `"artifacts":[{"id":"theirs","parts":[{"text":"` + strings.Repeat("x", 64*most) + `"}]}]`
+	const state = `"status":{"state":"TASK_STATE_COMPLETED"}`
+	for name, c := range map[string]struct{ task, want, later string }{
+		"of nobody yet":    {task: `{"task":{"id":"new","contextId":"c",` + pad + `,` + state + `}}`},
+		"of A2A 0.3":       {task: `{"kind":"task","id":"new",` + pad + `,` + state + `}`},
+		"a message":        {task: `{"message":{"messageId":"m","role":"ROLE_AGENT",` + pad + `}}`},
+		"another's":        {task: `{"task":{"id":"th\u0065irs",` + pad + `,` + state + `}}`, want: "TASK_NOT_FOUND"},
+		"another's, named": {task: `{"message":{"messageId":"m","taskId":"theirs",` + pad + `}}`, want: "TASK_NOT_FOUND"},
+		"not named yet":    {task: `{"task":{` + pad + `,"id":"new",` + state + `}}`, want: "AGENT_UNAVAILABLE"},
+		"named twice":      {task: `{"task":{"id":"new",` + pad + `,"id":"theirs"}}`, later: "cut"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newA2A(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+				body := c.task
+				if strings.HasPrefix(r.URL.Path, "/rpc") {
+					body = `{"jsonrpc":"2.0","id":"r1","result":` + body + `}`
+				}
+				answerWith(http.StatusOK, body)(w, r)
+			})
+			store := openStore(t, t.TempDir()+"/bus.db")
+			b := busOver(t, store, "", func(cfg *gateway.Config) { cfg.A2A.Tasks, cfg.MaxReply = store, most }, a)
+			theirs := agentbus.RemoteTask{Agent: "critic", ID: "theirs", Upstream: a.URL.String(), Payer: "user:somebody", Seen: time.Now()}
+			if err := store.SeeRemoteTask(t.Context(), theirs); err != nil {
+				t.Fatal(err)
+			}
+			for i, req := range [][3]string{
+				{"POST", "/a2a/critic", rpc("r1", "SendMessage", say("m"))}, {"POST", "/a2a/critic/rest/message:send", say("m")},
+				{"POST", "/a2a/critic", rpc("r1", "GetTask", `{"id":"alias"}`)}, {"GET", "/a2a/critic/rest/tasks/alias", ""},
+			} {
+				run := "r" + strconv.Itoa(i)
+				got := b.send(req[0], req[1], req[2], append(turn(run, run+".t0.critic"), asAlice)...)
+				switch {
+				case c.want != "":
+					if !strings.HasSuffix(fault(got), " "+c.want) || strings.Contains(got.body, "xxx") {
+						t.Errorf("%v: %.300s", req, got.body)
+					}
+				case c.later != "":
+					if got.err == nil || strings.Contains(got.body, `"theirs"}`) {
+						t.Errorf("%v: %v, …%s", req, got.err, got.body[len(got.body)-20:])
+					}
+				case !strings.Contains(got.body, c.task) || got.err != nil:
+					t.Errorf("%v: %v, %.300s", req, got.err, got.body)
+				}
+				if i < 2 {
+					state := agentbus.CallSettled
+					if c.want+c.later != "" {
+						state = agentbus.CallVoided
+					}
+					b.one(run, state)
+				}
+			}
+			if _, found, _ := store.RemoteTask(t.Context(), "critic", "new"); found != (c.later != "" || c.want == "" && name != "a message") {
+				t.Errorf("the task is remembered: %v", found)
+			}
+			if got := b.send("POST", "/a2a/critic", rpc("r1", "SendStreamingMessage", say("m9")), asAlice); !strings.HasPrefix(fault(got), "502") && !strings.Contains(got.body, "AGENT_UNAVAILABLE") {
+				t.Errorf("a stream: %.300s", got.body)
+			}
+		})
+	}
+}
+
+func a2aBody(r *http.Request) string {
+	b, _ := io.ReadAll(r.Body)
+	return string(b)
 }
 
 // X34: nor does an answer to a message tell of a task that another process of the

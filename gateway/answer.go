@@ -16,6 +16,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/internal/faults"
 	"github.com/agentbus/agentbus/internal/rawjson"
 )
@@ -325,6 +326,9 @@ func (a *answer) passWhole(sse bool) {
 		return
 	}
 	kept, status, told := a.kept(), a.resp.StatusCode, body
+	if err == nil {
+		x.recorder.answers(kept, int64(len(body)), body, nil) // as it came, should it be no answer
+	}
 	if err == nil && status < http.StatusMultipleChoices {
 		body, told, err = a.convert(body, sse, kept)
 	}
@@ -336,6 +340,7 @@ func (a *answer) passWhole(sse bool) {
 	if why != nil || status >= http.StatusBadRequest { // an error may say back what the agent was sent (P19)
 		body = []byte(x.redact(string(body)))
 	}
+	x.recorder.answers(kept, int64(len(body)), body, nil)
 	if why != nil && a.ctx.Err() != nil { // an agent in this process says something when it is cut
 		g.fail(a.w, a.r, x, transportError(a.ctx, why))
 		return
@@ -378,12 +383,13 @@ func (a *answer) readWhole() ([]byte, error) {
 }
 
 // passLarge passes an answer on as it comes, but for its last bytes, which wait
-// for the settlement. It is not kept, and looked into for its usage only (G26):
-// what cannot be the answer that was asked for is refused.
+// for the settlement. It is not kept, and looked into for its usage (G26) and its
+// task (A12) only: what cannot be the answer that was asked for is refused.
 func (a *answer) passLarge(begun []byte, sse bool) {
 	x, g, kept, status := a.exchange, a.gateway, a.kept(), a.resp.StatusCode
-	if at := rawjson.Space(begun, 0); status < http.StatusMultipleChoices && x.dialect != dialectOther && (sse || x.peek.stream || at == len(begun) || begun[at] != '{') {
-		g.fail(a.w, a.r, x, a.noObject(kept))
+	look, err := a.lookInto(begun, sse, kept)
+	if err != nil {
+		g.fail(a.w, a.r, x, err)
 		return
 	}
 	x.flight.change(func() { x.flight.over = true })
@@ -392,13 +398,17 @@ func (a *answer) passLarge(begun []byte, sse bool) {
 	held, total := slices.Clone(begun[g.cfg.MaxReply:]), int64(len(begun))
 	var told usageFinder
 	told.feed(begun)
-	err := a.read(func(b []byte) error {
+	err = a.read(func(b []byte) error {
+		if err := look(b); err != nil {
+			return err
+		}
 		_ = a.write(held)
 		held = append(held[:0], b...)
 		told.feed(b)
 		total += int64(len(b))
 		return nil
 	})
+	x.recorder.answers(kept, total, nil, nil) // nobody holds it
 	switch {
 	case err != nil:
 	case isFinal(status):
@@ -416,6 +426,24 @@ func (a *answer) passLarge(begun []byte, sse bool) {
 		x.cut(err)
 	}
 	_ = a.write(held)
+}
+
+// lookInto looks at the beginning of an answer that is too large to be read whole,
+// and returns what looks at the rest.
+func (a *answer) lookInto(begun []byte, sse bool, kept http.Header) (look func([]byte) error, err error) {
+	x, look := a.exchange, func([]byte) error { return nil }
+	if x.envelope == nil && x.dialect == dialectOther || a.resp.StatusCode >= http.StatusMultipleChoices {
+		return look, nil
+	}
+	streams := x.peek.stream || x.envelope != nil && x.envelope.call.Operation.Streams()
+	if at := rawjson.Space(begun, 0); sse || streams || at == len(begun) || begun[at] != '{' {
+		return nil, a.noObject(kept)
+	}
+	if x.envelope == nil {
+		return look, nil
+	}
+	tasks := a2a.NewTaskFinder(x.envelope.binding)
+	return func(b []byte) error { return a.owns(&a2a.Frame{Tasks: tasks.Feed(b)}) }, a.begins(tasks, begun)
 }
 
 // notFinal says why an answer does not settle its call, or nil.
@@ -468,7 +496,8 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	faults.At(faults.SettleBefore)
 	err := a.gateway.cfg.Ledger.Settle(context.WithoutCancel(a.r.Context()), agentbus.Settlement{
 		ID: x.record.ID, Attempt: x.attempt, Reply: reply, Appended: a.appended, Drop: drop,
-		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed, Sent: x.recorder.wasSent(), Ended: time.Now(),
+		Usage: u, Cost: cost, Unbilled: unbilled, Hold: x.want.hold, Notes: x.notes[len(x.record.Notes):], Tasks: a.claimed,
+		Sent: x.recorder.wasSent(), Answer: x.answered(), Ended: time.Now(),
 	})
 	faults.At(faults.SettleAfter)
 	if len(a.claimed) > 0 && agentbus.CodeOf(err) == agentbus.CodeRunNotFound {

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/agentbus/agentbus/internal/httpx"
+	"github.com/agentbus/agentbus/internal/http1"
 )
 
 // roundTrip sends the request. A connection that failed before any of the body
@@ -62,7 +62,7 @@ func failure(ctx context.Context) verdict {
 // this process. One without a body tells so only by failing to connect, where
 // the transport does not say.
 func unsent(err error, body *upload) bool {
-	if errors.Is(err, httpx.ErrUnsent) {
+	if errors.Is(err, http1.ErrUnsent) {
 		return true
 	}
 	if body.r.Size() > 0 {

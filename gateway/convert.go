@@ -56,9 +56,13 @@ func (a *answer) convert(body []byte, asStream bool, kept http.Header) (sent, to
 }
 
 func (a *answer) noObject(kept http.Header) error {
+	api, next := "its API", "check that the agent's url is the base of an OpenAI-compatible API, such as http://host/v1"
+	if a.exchange.envelope != nil {
+		api, next = "A2A", "check that the agent's url is the base below which its card is"
+	}
 	return &agentbus.Error{
-		Code: agentbus.CodeAgentUnavailable, Message: "the agent's answer is not one of its API: a JSON object, or a stream where one was asked for",
-		Explain: &agentbus.Explain{Rule: "G15", Observed: plain(kept.Get("Content-Type"), 64), Next: "check that the agent's url is the base of an OpenAI-compatible API, such as http://host/v1"},
+		Code: agentbus.CodeAgentUnavailable, Message: "the agent's answer is not one of " + api + ": a JSON object, or a stream where one was asked for",
+		Explain: &agentbus.Explain{Rule: "G15", Observed: plain(kept.Get("Content-Type"), 64), Next: next},
 	}
 }
 

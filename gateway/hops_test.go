@@ -198,6 +198,33 @@ func TestX9SecondNames(t *testing.T) {
 	}
 }
 
+// C12, X9: over A2A too the same request is a cycle: where it stands in its chain
+// is no part of it. Another message is another request.
+func TestX9OverA2A(t *testing.T) {
+	t.Parallel()
+	a := newA2A(t, "critic", answerWith(http.StatusOK, `{"jsonrpc":"2.0","id":"r1","result":{"message":{"messageId":"a"}}}`))
+	b := newBus(t, nil, a)
+	said := func(message, metadata string) string {
+		return `{"message":{"messageId":"` + message + `","metadata":` + metadata + `,"parts":[{"text":"hi"}]}}`
+	}
+	at := func(hop, depth string) string {
+		return `{"agentbus":{"x-tangle-forwarded-depth":"` + depth + `"},"mentionable":{"agent_chain":{"hop":` + hop + `,"max_hops":4},"recipient_capabilities":{"agent_chain":{"hop":` + hop + `,"max_hops":4}}}}`
+	}
+	if got := b.send(http.MethodPost, "/a2a/critic", rpc("r1", "SendMessage", said("m1", at("1", "0"))), append(turn("r", "r.t0.critic"), asAlice)...); got.status != http.StatusOK {
+		t.Fatal(got)
+	}
+	inner := append(lines("x-tangle-runid: r", "x-tangle-parent-turnid: r.t0.critic"), asAlice)
+	if got := b.send(http.MethodPost, "/a2a/critic", rpc("r2", "SendMessage", said("m1", at("2", "2"))), append(inner, "x-tangle-turnid: r.t0.two")...); fault(got) != "429 -32000 CYCLE_REFUSED" {
+		t.Error(got)
+	}
+	if n := a.executions(); n != 2 {
+		t.Errorf("%d requests, one of them for the card", n)
+	}
+	if got := b.send(http.MethodPost, "/a2a/critic", rpc("r2", "SendMessage", said("m2", at("2", "2"))), append(inner, "x-tangle-turnid: r.t1.two")...); got.status != http.StatusOK {
+		t.Error(got)
+	}
+}
+
 // C13, X12: a tree of calls stops at max_calls, whatever its width; the ledger
 // has exactly as many, and one charge for each. A retry is none of them (X13).
 func TestX12FanOutStopsAtMaxCalls(t *testing.T) {

@@ -340,7 +340,7 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 	faults.At(faults.VoidBefore)
 	err := g.cfg.Ledger.Void(context.WithoutCancel(ctx), agentbus.Voiding{
 		ID: x.record.ID, Attempt: x.attempt, Status: x.record.Status, Code: e.Code, Message: message,
-		Usage: u, Unbilled: unbilled, Hold: x.want.hold, Sent: x.recorder.wasSent(), Ended: time.Now(),
+		Usage: u, Unbilled: unbilled, Hold: x.want.hold, Sent: x.recorder.wasSent(), Answer: x.answered(), Ended: time.Now(),
 	})
 	faults.At(faults.VoidAfter)
 	g.funds.released(x)

@@ -9,12 +9,13 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-// Recording says what is kept of what calls are asked, for people to read (U11).
+// Recording says what is kept of what calls are asked and answered, for people to
+// read (U11).
 type Recording struct {
 	// MaxBody is how many bytes of a body are kept; 0: nothing is recorded, and
 	// nothing is done for it.
 	MaxBody int
-	// Redactor returns what takes secrets out of a request: those that it knows, and
+	// Redactor returns what takes secrets out of a body: those that it knows, and
 	// credentials that came with the call. Required with MaxBody.
 	Redactor func(credentials ...agentbus.Credential) Redactor
 }
@@ -29,7 +30,9 @@ type Redactor interface {
 // A recorder is what the gateway needs to record a call; nil where none is.
 type recorder struct {
 	redactor Redactor
+	most     int         // bytes of a body that are kept
 	sent     http.Header // to the agent; of several tries, to the last one
+	answer   told        // to the caller
 }
 
 // recording returns what is kept of a call that comes as r; nil: nothing is.
@@ -37,16 +40,25 @@ func (g *Gateway) recording(x *exchange, r *http.Request) *agentbus.Recording {
 	if g.cfg.Recording.MaxBody <= 0 {
 		return nil
 	}
-	x.recorder = &recorder{redactor: g.cfg.Recording.Redactor(x.auth, x.lineage.Auth, x.target.Authorization)}
-	rec := &agentbus.Recording{Size: int64(len(x.body)), In: x.recorder.headers(r.Header)}
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" || !utf8.Valid(x.body) {
-		return rec // what cannot be read cannot be rid of secrets
-	}
-	rec.Body = x.recorder.text(x.redact(string(x.body)))
-	if most := g.cfg.Recording.MaxBody; len(rec.Body) > most { // a secret is not cut: it is gone by now
-		rec.Body, rec.Cut = strings.ToValidUTF8(rec.Body[:most], ""), true
+	x.recorder = &recorder{redactor: g.cfg.Recording.Redactor(x.auth, x.lineage.Auth, x.target.Authorization), most: g.cfg.Recording.MaxBody}
+	rec := &agentbus.Recording{RecordedBody: agentbus.RecordedBody{Size: int64(len(x.body))}, In: x.recorder.headers(r.Header)}
+	if !encoded(r.Header) && utf8.Valid(x.body) { // what cannot be read cannot be rid of secrets
+		x.recorder.keep(&rec.RecordedBody, x.recorder.text(x.redact(string(x.body))))
 	}
 	return rec
+}
+
+// encoded reports whether a body has a content coding.
+func encoded(h http.Header) bool {
+	coding := h.Get("Content-Encoding")
+	return coding != "" && !strings.EqualFold(coding, "identity")
+}
+
+// keep keeps as much of text as may be.
+func (rec *recorder) keep(b *agentbus.RecordedBody, text string) {
+	if b.Body = text; len(text) > rec.most { // a secret is not cut: it is gone by now
+		b.Body, b.Cut = strings.ToValidUTF8(text[:rec.most], ""), true
+	}
 }
 
 // text takes secrets out of a body, which otherwise stays as it is; those too that

@@ -44,6 +44,7 @@ func (a *answer) passStream() {
 	if unstored := a.stored(); err == nil {
 		err = unstored
 	}
+	x.recorder.answers(kept, a.total+int64(len(held)), x.flight.body, held)
 	if err == nil {
 		a.total += int64(len(held))
 		reply := agentbus.StoredReply{Status: http.StatusOK, Header: kept, Body: append(a.pending(), held...)}

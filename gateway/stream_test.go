@@ -14,7 +14,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
-	"github.com/agentbus/agentbus/internal/httpx"
+	"github.com/agentbus/agentbus/internal/http1"
 )
 
 // A reading is a streamed answer that is being read.
@@ -330,7 +330,7 @@ func TestLargeStream(t *testing.T) {
 func TestNearby(t *testing.T) {
 	t.Parallel()
 	direct := func(a *agent) *agent {
-		d := &httpx.Direct{Else: a.Transport}
+		d := &http1.Direct{Else: a.Transport}
 		t.Cleanup(d.CloseIdleConnections)
 		a.Transport = d
 		return a

@@ -11,8 +11,8 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-// U11: every call is recorded that goes through the gateway, whatever its agent is
-// and whoever makes it, from the reload on that asks for it.
+// U11: every call is recorded that goes through the gateway, with its answer, whatever
+// its agent is and whoever makes it, from the reload on that asks for it.
 func TestCallsOfAllKindsAreRecorded(t *testing.T) {
 	t.Parallel()
 	yaml := onlyAlice + `agents:
@@ -58,7 +58,7 @@ conversations: {talk: {participants: [{agent: echo}, {agent: coder}, {agent: nea
 				continue
 			}
 			rec, found, err := b.Store().Recording(t.Context(), c.ID)
-			if err != nil || found != (c.Run != "before") || found && (!strings.Contains(rec.Body, "hi") || rec.In == nil || rec.Out == nil) {
+			if err != nil || found != (c.Run != "before") || found && (!strings.Contains(rec.Body, "hi") || rec.In == nil || rec.Out == nil || rec.Answer == nil || !strings.Contains(rec.Answer.Body, "hi")) {
 				t.Errorf("of a call of %s: %+v, %v", c.Agent, rec, err)
 			}
 			if found {

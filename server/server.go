@@ -22,7 +22,6 @@ import (
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/http1"
-	"github.com/agentbus/agentbus/internal/httpx"
 	"github.com/agentbus/agentbus/openwop"
 	"github.com/agentbus/agentbus/server/config"
 	"github.com/agentbus/agentbus/telemetry"
@@ -66,8 +65,8 @@ type Server struct {
 	admin   *admin.API
 	wop     *openwop.Host   // runs and events on the wire of OpenWOP
 	starts  *starts         // conversations that are begun there
-	agents  *httpx.Direct   // to agents on the network
-	tasks   *httpx.Direct   // to those that speak A2A, whose answers may begin when their task is over
+	agents  *http1.Direct   // to agents on the network
+	tasks   *http1.Direct   // to those that speak A2A, whose answers may begin when their task is over
 	issuers *http.Transport // to those who know tokens
 	metrics *telemetry.Metrics
 	traces  *telemetry.Traces      // nil: none are sent
@@ -142,9 +141,9 @@ func (s *Server) dial() {
 
 // way returns a way to agents, which may take headerTimeout to begin an answer;
 // 0: as long as they like.
-func way(headerTimeout time.Duration) *httpx.Direct {
+func way(headerTimeout time.Duration) *http1.Direct {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
-	return &httpx.Direct{
+	return &http1.Direct{
 		Dialer: dialer, HeaderTimeout: headerTimeout, IdleTimeout: 90 * time.Second,
 		Else: &http.Transport{
 			MaxIdleConns: 4096, MaxIdleConnsPerHost: 1024, IdleConnTimeout: 90 * time.Second,

@@ -78,6 +78,7 @@ type Column struct {
 	Number  bool   // aligned to the right
 	URL     string // that sorts by it; "": it does not sort
 	Sorted  string // "", ascending or descending
+	Unsaid  bool   // its name is for those who do not see what stands below it
 }
 
 // Filters are a form whose fields stand in the URL.
@@ -94,6 +95,7 @@ type Field struct {
 	Label   string
 	Value   string
 	Options []string // a choice; empty: any text
+	Sole    bool     // one of its options is always chosen
 	Example string   // of what may be typed; "": any
 	Hidden  bool     // it stays as it is
 }

@@ -25,6 +25,8 @@ type Node struct {
 	Name  string `json:"name"`
 	Kind  string `json:"kind"`  // of the agent; "caller": from outside; "": an agent that is configured no more
 	Calls int    `json:"calls"` // of it, refusals left out
+
+	Payer agentbus.Payer `json:"-"` // of a caller: who pays for all its calls; "": several do
 }
 
 // KindCaller is the kind of a Node that is no agent.
@@ -72,16 +74,23 @@ type Agent struct {
 	Drained  *agentbus.Drained `json:"drained,omitempty"` // it gets no new calls
 }
 
-// A Recording is what a call was asked, where requests are recorded (U11).
+// A Recording is what a call was asked and answered, where calls are recorded
+// (U11).
 type Recording struct {
-	Call    int64     `json:"call"`
-	Attempt int       `json:"attempt"` // that it is of; those before it are not kept
-	At      time.Time `json:"at"`
-	Size    int64     `json:"size"`           // bytes of the body as it came
-	Body    string    `json:"body,omitempty"` // "" with a Size: it may not be shown, or it was no text
-	Cut     bool      `json:"cut"`            // Body is its beginning
-	Shown   bool      `json:"shown"`          // Body may be
-	Headers []Header  `json:"headers"`        // by name
+	Call         int64         `json:"call"`
+	Attempt      int           `json:"attempt"` // that it is of; those before it are not kept
+	At           time.Time     `json:"at"`
+	RecordedBody               // of the request
+	Answer       *RecordedBody `json:"answer,omitempty"` // nil: none was recorded
+	Shown        bool          `json:"shown"`            // bodies may be
+	Headers      []Header      `json:"headers"`          // by name
+}
+
+// A RecordedBody is a body as far as it is kept.
+type RecordedBody struct {
+	Size int64  `json:"size"`           // bytes as it came
+	Body string `json:"body,omitempty"` // "" with a Size: it may not be shown, or was not kept
+	Cut  bool   `json:"cut"`            // Body is its beginning
 }
 
 // A Header is a header of the protocol as a call came with it, and as it went on

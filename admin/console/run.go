@@ -107,13 +107,13 @@ type Inspector struct {
 	Call        *agentbus.CallRecord
 	JournalTurn *agentbus.Turn
 	Ask         *agentbus.Interrupt
-	Content     bool // what was said may be shown
-	Said        string
-	SaidMore    int // bytes of it that are left out
+	Content     bool   // what was said may be shown
+	Said        string // its words, from the journal or out of a recorded stream
+	SaidMore    int    // bytes of it that are left out
 	Seed        string
 	Recorded    *Recording // nil: nothing is, and Headers are made of Call
-	Asked       string
-	AskedMore   int // bytes of it that are left out
+	Asked       *ShownBody // nil: it is not recorded
+	Answered    *ShownBody // likewise
 	Headers     []Header
 	Credential  string
 	Hops        string
@@ -123,6 +123,15 @@ type Inspector struct {
 	Raw         string
 	Commands    []Command
 	Fork        *Ask // nil: it cannot be forked here
+}
+
+// A ShownBody is a recorded body on a page.
+type ShownBody struct {
+	RecordedBody
+
+	Call int64
+	Text string // of Body, as much as a page shows
+	More int    // bytes of it that are left out
 }
 
 // A Replay is what came of making a run again from its record.

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"net/url"
+	"slices"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -12,13 +14,46 @@ type GraphPage struct {
 
 	Drawing Drawing
 	Filters Filters
-	Columns []Column
+	Columns []Column // of its edges
 	Empty   Empty
+}
+
+// Runs is where the runs of this graph are listed in which one called another. Of
+// who calls, the filters of runs know payers alone.
+func (g GraphPage) Runs(from, to string) string {
+	q := url.Values{"agent": {to}}
+	if at := slices.IndexFunc(g.Nodes, func(n Node) bool { return n.Name == from }); at >= 0 && g.Nodes[at].Payer != "" {
+		q.Set("payer", string(g.Nodes[at].Payer))
+	}
+	return g.runs(q)
+}
+
+// RunsOf is where the runs of a node are listed; "" when no filter of runs tells
+// them.
+func (g GraphPage) RunsOf(n Node) string {
+	switch {
+	case n.Payer != "":
+		return g.runs(url.Values{"payer": {string(n.Payer)}})
+	case n.Kind == KindCaller:
+		return ""
+	}
+	return g.runs(url.Values{"agent": {n.Name}})
+}
+
+// runs is the list of runs that pass q and are looked at here.
+func (g GraphPage) runs(q url.Values) string {
+	if g.Run != "" {
+		q.Set("run", string(g.Run))
+	} else {
+		q.Set("active_since", g.Since.Truncate(time.Second).Format(time.RFC3339))
+	}
+	return "/console/runs?" + q.Encode()
 }
 
 // PayersPage is the content of the screen payers (U13).
 type PayersPage struct {
 	Rows    []Payer
+	Filters Filters
 	Columns []Column
 	Pager   Pager
 	Verify  Verify
@@ -40,15 +75,22 @@ type PayerPage struct {
 	Entries int64
 	Verify  Verify
 	Parts   []Part
+
+	CapColumns, StaleColumns []Column
+
+	StaleBound bool // there may be more: these are the oldest
 }
 
 // A Part is a payer's spending by agent, run or day.
 type Part struct {
-	Title string
-	Link  string // what leads to one of them, before its name; "": nothing does
-	Short bool   // they are ids
-	Most  agentbus.Micros
-	Rows  []agentbus.Spending
+	Title   string
+	Name    string // of its order, in the URL
+	Bound   string // which of more these are; "": they are all
+	Link    string // what leads to one of them, before its name; "": nothing does
+	Short   bool   // they are ids
+	Most    agentbus.Micros
+	Columns []Column
+	Rows    []agentbus.Spending
 }
 
 // Share returns how much of the most a is, in hundredths.
@@ -174,26 +216,36 @@ type InboxPage struct {
 	Decided []InterruptCard
 	Remarks []Remark
 	Actions []agentbus.Action
+	Waiting int  // that were read
 	More    bool // there are more that wait
+	Filters Filters
+	Pager   Pager // of those that wait
 	Live    string
 	Empty   Empty
+
+	RemarkColumns, DecidedColumns []Column
+
+	RemarksOf    int  // remarks, with those that are not shown
+	DecidedBound bool // there may be more: these are the last
 }
 
 // An InterruptCard is an interrupt as somebody decides it.
 type InterruptCard struct {
 	agentbus.Interrupt
 
-	CSRF  string
-	Kind  Kind
-	Asks  string          // what, in a word
-	Way   []string        // who asks, from the root to the leaf
-	Facts []Fact          // amount, payee, tool …
-	After string          // what happens when the time is up
-	Cost  agentbus.Micros // of the run, so far
-	Price string          // cost if approved, where the ask says
+	Action string // URL of its form
+	CSRF   string
+	Kind   Kind
+	Asks   string          // what, in a word
+	Way    []string        // who asks, from the root to the leaf
+	Facts  []Fact          // amount, payee, tool …
+	After  string          // what happens when the time is up
+	Cost   agentbus.Micros // of the run, so far
+	Price  string          // cost if approved, where the ask says
 	// Estimate is what a turn of who asks costs on average; 0: that is not known.
 	Estimate agentbus.Micros
-	Answers  bool // it is answered in words
+	Least    agentbus.Micros // its price of a call; 0: that is not known
+	Answers  bool            // it is answered in words
 	Choices  []string
 	Chosen   bool // it was chosen by its link
 }

@@ -16,7 +16,7 @@ import (
 
 // agentsVerbs are the verbs below agentbus agents.
 type agentsVerbs struct {
-	List  agentsListVerb  `cmd:"" default:"withargs" help:"List the agents: those of the configuration, or, with --server or AGENTBUS_URL, those of a running bus and how they do."`
+	List  agentsListVerb  `cmd:"" default:"withargs" help:"List the agents: those of the configuration, or, with --server or AGENTBUS_ADMIN_URL, those of a running bus and how they do."`
 	Check agentsCheckVerb `cmd:"" help:"Tell what of a remote A2A agent this bus can use, by its card, and what to configure."`
 }
 

@@ -34,7 +34,11 @@ func (v *callVerb) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	b, err := v.backend(a)
+	base, err := v.base(a)
+	if err != nil {
+		return err
+	}
+	b, err := v.backend(a, base)
 	if err != nil {
 		return err
 	}
@@ -51,7 +55,7 @@ func (v *callVerb) Run(ctx context.Context, a *app) error {
 	var answer agentbus.ReplyBuilder
 	for c, err := range b.Call(ctx, call) {
 		if err != nil {
-			return v.told(err)
+			return v.told(ctx, base, err)
 		}
 		answer.Add(c)
 		if !a.JSON {
@@ -68,9 +72,9 @@ func (v *callVerb) Run(ctx context.Context, a *app) error {
 	return a.answer(reply, end)
 }
 
-// told says of what a bus answered, or that none did, what somebody who typed the
-// call can do.
-func (v *callVerb) told(err error) error {
+// told says of what the bus at base answered, or that none did, what somebody who
+// typed the call can do.
+func (v *callVerb) told(ctx context.Context, base string, err error) error {
 	e, ok := errors.AsType[*agentbus.Error](err)
 	switch {
 	case !ok:
@@ -81,8 +85,8 @@ func (v *callVerb) told(err error) error {
 			f.why = unreachable(e.Err)
 		}
 		return f
-	case strings.Contains(e.Message, `"type":"urn:agentbus:error:`): // a problem, which the public surface never answers with
-		return &failure{exit: exitUsage, what: "this is the admin listener of a bus, which calls no agents", next: "name its public surface, the address that agentbus serve prints first, such as http://127.0.0.1:8080"}
+	case (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden || e.Status == http.StatusNotFound) && adminAt(ctx, getPlainly, base):
+		return notPublic()
 	case e.Code == agentbus.CodeUnauthenticated:
 		return advised(e, "set AGENTBUS_TOKEN to a key of that bus; agentbus keys create NAME makes one")
 	case e.Explain != nil && e.Explain.Rule == "P24":
@@ -101,24 +105,29 @@ func advised(e *agentbus.Error, next string) error {
 	return &told
 }
 
-// backend is the bus.
-func (v *callVerb) backend(a *app) (*openai.Backend, error) {
+// base returns the URL of the bus, without /v1.
+func (v *callVerb) base(a *app) (string, error) {
 	url := v.Server
 	if url == "" {
 		url, _ = a.env(execagent.EnvURL)
 	}
 	if run, _ := a.env(execagent.EnvRunID); url == "" && run != "" {
-		return nil, &failure{exit: exitUsage, what: "there is no bus to call", why: "this program is run by a bus that cannot be reached from it", next: "run it under agentbus serve, or hand on the environment that the bus gave the program"}
+		return "", &failure{exit: exitUsage, what: "there is no bus to call", why: "this program is run by a bus that cannot be reached from it", next: "run it under agentbus serve, or hand on the environment that the bus gave the program"}
 	}
 	if url == "" {
-		return nil, &failure{exit: exitUsage, what: "there is no bus to call", why: "neither --server nor " + execagent.EnvURL + " names one", next: "start one with agentbus serve, and name it: --server http://127.0.0.1:8080"}
+		return "", &failure{exit: exitUsage, what: "there is no bus to call", why: "neither --server nor " + execagent.EnvURL + " names one", next: "start one with agentbus serve, and name it: --server http://127.0.0.1:8080"}
 	}
+	return strings.TrimSuffix(strings.TrimRight(url, "/"), "/v1"), nil
+}
+
+// backend is the bus at base.
+func (v *callVerb) backend(a *app, base string) (*openai.Backend, error) {
 	key := v.Key
 	if key == "" {
 		key = "call-" + rand.Text()
 	}
 	b, err := openai.New(openai.Config{
-		URL: strings.TrimSuffix(strings.TrimRight(url, "/"), "/v1") + "/v1", Key: a.token(),
+		URL: base + "/v1", Key: a.token(),
 		Header: http.Header{"Idempotency-Key": {key}}, AllowPlaintext: v.AllowPlaintext,
 		Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}, // no proxy: the token is for the bus (P24)
 	})

@@ -55,7 +55,7 @@ keys: [{id: alice, secret_env: ALICE}, {id: relay, secret_env: RELAY, inter_agen
 	}
 	call := regexp.MustCompile(`"id":([0-9]+)`).FindStringSubmatch(left["/admin/v1/runs/telling/calls"])[1]
 	recorded := get(t, admin+"/admin/v1/calls/"+call+"/recording", env["OPS"])
-	if left["a recording"] = recorded; !strings.Contains(recorded, "hello [redacted]") || !strings.Contains(recorded, "x-tangle-runid") {
+	if left["a recording"] = recorded; !strings.Contains(recorded, "hello [redacted]") || !strings.Contains(recorded, "bad key [redacted]") || !strings.Contains(recorded, "x-tangle-runid") {
 		t.Errorf("recorded was %s", recorded)
 	}
 	for _, verb := range [][]string{

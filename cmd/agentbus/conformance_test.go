@@ -172,6 +172,8 @@ func status(r *http.Response, from, to int) {
 // What the verb cannot do is told with what to do; and what it does as text.
 func TestConformanceVerb(t *testing.T) {
 	t.Parallel()
+	site := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(site.Close)
 	for _, tt := range []struct {
 		args string
 		exit exitCode
@@ -182,11 +184,13 @@ func TestConformanceVerb(t *testing.T) {
 		{"http://127.0.0.1:1 --depth-limit 0", exitUsage, "--depth-limit"},
 		{"http://bus.example.com", exitUsage, "in the clear"},
 		{"http://127.0.0.1:1 --agent probe --agent-listen 256.0.0.1:0", exitFailed, "cannot listen on"},
+		{"http://127.0.0.1:1", exitAgent, "nothing that speaks HTTP answers at http://127.0.0.1:1\n  why: "},
+		{site.URL, exitUsage, "shows nothing of the bus protocol"},
 		{"http://127.0.0.1:1 --agent probe", exitAgent, "did not arrive at the agent"},
 		{"http://127.0.0.1:1 --only P99", exitUsage, "no check is of P99"},
 	} {
 		code, _, stderr := conform(t, strings.Fields(tt.args)...)
-		if code != int(tt.exit) || !strings.Contains(stderr, tt.want) {
+		if code != int(tt.exit) || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") > 5 {
 			t.Errorf("%s: exit %d: %s", tt.args, code, stderr)
 		}
 	}

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // ports finds out whether the bus can listen, or does already.
@@ -25,7 +23,7 @@ func (d *doctor) ports(ctx context.Context) {
 	}
 	if d.port(ctx, "listen", d.c.Listen, "set listen in the configuration (AGENTBUS_LISTEN)") {
 		at := scheme + "://" + nearby(d.c.Listen)
-		if v, err := d.versionAt(ctx, at); err == nil {
+		if v, err := versionAt(ctx, d.get, at); err == nil {
 			d.bus = at
 			d.find(checkPorts, "listen", levelOK, "agentbus "+v.Version+" serves on "+d.c.Listen, "")
 		} else {
@@ -38,7 +36,7 @@ func (d *doctor) ports(ctx context.Context) {
 	}
 	const other = `set admin.listen in the configuration (AGENTBUS_ADMIN_LISTEN)`
 	if d.port(ctx, "admin.listen", d.c.Admin.Listen, other) {
-		if d.isAdmin(ctx, adminURL(d.c)) {
+		if adminAt(ctx, d.get, adminURL(d.c)) {
 			d.find(checkPorts, "admin.listen", levelOK, "the admin API of a bus is on "+d.c.Admin.Listen, "")
 		} else {
 			d.find(checkPorts, "admin.listen", levelFault, "something that is no bus listens on "+d.c.Admin.Listen, "stop it, or "+other)
@@ -60,32 +58,6 @@ func (d *doctor) port(ctx context.Context, key, address, other string) (taken bo
 		d.find(checkPorts, key, levelFault, "cannot listen on "+address+": "+cause(err), other)
 	}
 	return false
-}
-
-// A runningBus is what a bus says of itself to everybody.
-type runningBus struct {
-	Name     string `json:"name"`
-	Version  string `json:"version"`
-	Protocol string `json:"protocol"`
-}
-
-func (d *doctor) versionAt(ctx context.Context, base string) (v runningBus, err error) {
-	_, body, err := d.get(ctx, base+"/version") //nolint:bodyclose // send has read and closed it
-	if err != nil {
-		return v, err
-	}
-	if json.Unmarshal(body, &v) != nil || v.Name != "agentbus" {
-		return v, errors.New("it does not answer GET /version as a bus does")
-	}
-	return v, nil
-}
-
-// isAdmin reports whether an admin listener answers: it refuses who shows no key,
-// in words of its own.
-func (d *doctor) isAdmin(ctx context.Context, base string) bool {
-	resp, body, err := d.get(ctx, base+"/admin/v1/status") //nolint:bodyclose // send has read and closed it
-	var p httpx.Problem
-	return err == nil && resp.StatusCode == http.StatusUnauthorized && json.Unmarshal(body, &p) == nil && p.Code != ""
 }
 
 const mostTold = 1 << 20 // bytes of an answer that the doctor reads
@@ -133,7 +105,7 @@ func (d *doctor) version(ctx context.Context) {
 		d.find(checkVersion, "", levelNote, own.String()+"; no bus runs to compare it with", "agentbus serve starts one; --server names one elsewhere")
 		return
 	}
-	v, err := d.versionAt(ctx, at)
+	v, err := versionAt(ctx, d.get, at)
 	switch {
 	case err != nil:
 		d.find(checkVersion, at, levelFault, "no bus answers: "+err.Error(), "start it with agentbus serve, or name its public surface with --server; its admin listener has another address")

@@ -27,6 +27,8 @@ func (v *initVerb) Run(a *app) error {
 	}
 	err := writeFile(path, config.Example(), v.Force)
 	switch {
+	case errors.Is(err, fs.ErrExist) && v.Force: // no file takes the place of a directory
+		return &failure{exit: exitUsage, what: path + " is a directory", next: "name a file"}
 	case errors.Is(err, fs.ErrExist):
 		return &failure{exit: exitUsage, what: path + " exists already", why: "init does not overwrite a file", next: "name another path, or replace it with --force"}
 	case err != nil:

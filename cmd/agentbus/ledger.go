@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 
@@ -104,7 +105,7 @@ func (v *ledgerVerifyVerb) verifyFile(a *app) (verdict agentbus.LedgerVerdict, e
 	if v.File != "-" {
 		f, err := os.Open(v.File)
 		if err != nil {
-			return verdict, &failure{exit: exitUsage, what: "the export cannot be read", why: err.Error()}
+			return verdict, unreadable(v.File, err)
 		}
 		defer f.Close() //nolint:errcheck // only read
 		in = f
@@ -115,6 +116,9 @@ func (v *ledgerVerifyVerb) verifyFile(a *app) (verdict agentbus.LedgerVerdict, e
 		err := dec.Decode(&e)
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if _, broken := errors.AsType[*fs.PathError](err); broken {
+			return verdict, unreadable(v.File, err)
 		}
 		if err != nil {
 			return verdict, &failure{exit: exitUsage, what: "the export is not JSON lines of `agentbus ledger export`", why: err.Error(), next: "export it without --csv"}
@@ -132,6 +136,10 @@ func (v *ledgerVerifyVerb) verifyFile(a *app) (verdict agentbus.LedgerVerdict, e
 	}
 	verdict.Payers = len(last)
 	return verdict, nil
+}
+
+func unreadable(file string, err error) *failure {
+	return &failure{exit: exitUsage, what: "the export " + file + " cannot be read", why: cause(err), next: "name what agentbus ledger export has written, or - for standard input"}
 }
 
 // tellVerdict prints what a verification found; a fault ends with exit 1.

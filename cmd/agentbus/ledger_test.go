@@ -176,6 +176,9 @@ func TestLedgerVerifyFile(t *testing.T) {
 	if code, said := verify(lines); code != 0 || said != "the ledger is in order: 4 entries of 2 payers, $4.500000 charged\n" {
 		t.Errorf("exit %d: %s", code, said)
 	}
+	if code, _, stderr := outcome(t.Context(), "ledger", "verify", "--file", dir); code != 2 || !strings.Contains(stderr, "cannot be read\n  why: is a directory\n") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
 	first, rest, _ := strings.Cut(lines, "\n")
 	for what, export := range map[string]string{
 		"an amount is changed":    strings.Replace(lines, `"amount_micros":1500000`, `"amount_micros":1`, 1),

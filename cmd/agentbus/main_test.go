@@ -68,6 +68,9 @@ func TestInitLeavesAFileAloneUnlessForced(t *testing.T) {
 	if err != nil || info.Mode() != 0o600 || info.Size() < 100 {
 		t.Errorf("%v, %v, want the new file with mode 0600", info, err)
 	}
+	if code, _, stderr := outcome(t.Context(), "init", "--force", filepath.Dir(path)); code != 2 || !strings.Contains(stderr, "is a directory") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
 }
 
 func TestConfigSchemaPrintsTheSchema(t *testing.T) {

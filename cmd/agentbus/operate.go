@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -14,23 +16,22 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
-	"github.com/agentbus/agentbus/internal/httpx"
+	"github.com/agentbus/agentbus/execagent"
 	"github.com/agentbus/agentbus/server/config"
 )
 
 // operating are the flags of verbs that act on a running bus.
 type operating struct {
-	Server string `placeholder:"URL" help:"Admin listener of the bus, such as http://127.0.0.1:8081; else AGENTBUS_URL, else that of the configuration. AGENTBUS_TOKEN is the key of an admin."`
+	Server string `placeholder:"URL" help:"Admin listener of the bus, such as http://127.0.0.1:8081; else AGENTBUS_ADMIN_URL, else AGENTBUS_URL, else that of the configuration. AGENTBUS_TOKEN is the key of an admin."`
 }
 
 // named returns the URL that the command line or the environment names; "" when
-// neither does.
+// neither does. AGENTBUS_URL is for who names one listener only: where it is the
+// public one, it is told apart when it has answered.
 func (o operating) named(a *app) string {
-	if o.Server != "" {
-		return o.Server
-	}
-	v, _ := a.env("AGENTBUS_URL")
-	return v
+	named, _ := a.env(envAdminURL)
+	shared, _ := a.env(execagent.EnvURL)
+	return cmp.Or(o.Server, named, shared)
 }
 
 const (
@@ -57,7 +58,7 @@ func (a *app) operator(o operating) (*operator, error) {
 			return nil, err
 		}
 		if op.url = adminURL(c); op.url == "" {
-			return nil, &failure{exit: exitUsage, what: "this configuration has no admin listener", next: "set admin.listen and start the bus again, or name that of another bus with --server or AGENTBUS_URL"}
+			return nil, &failure{exit: exitUsage, what: "this configuration has no admin listener", next: "set admin.listen and start the bus again, or name that of another bus with --server or " + envAdminURL}
 		}
 		if op.authorization.IsZero() && !c.Admin.Token.IsZero() {
 			op.authorization = bearer(c.Admin.Token)
@@ -122,33 +123,34 @@ func (o *operator) send(ctx context.Context, method, path string, in, out any) e
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return &failure{exit: exitFailed, what: "no bus answers at " + o.url, why: unreachable(err), next: "start it with agentbus serve, or name its admin listener with --server or AGENTBUS_URL"}
+		return &failure{exit: exitFailed, what: "no bus answers at " + o.url, why: unreachable(err), next: "start it with agentbus serve, or name its admin listener with --server or " + envAdminURL}
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return &failure{exit: exitFailed, what: "the answer of " + o.url + " broke off", why: cause(err), next: "try again"}
 	}
-	return o.read(resp, answer, out)
+	return o.read(ctx, resp, answer, out)
 }
 
 // read reads an answer, or the problem that it tells.
-func (o *operator) read(resp *http.Response, body []byte, out any) error {
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // none is another kind
-	if kind == "application/problem+json" {
-		var p httpx.Problem
-		if json.Unmarshal(body, &p) == nil && p.Code != "" {
-			e := &agentbus.Error{Code: p.Code, Message: harmless(p.Detail), Explain: p.Explain}
-			if p.Code == agentbus.CodeUnauthenticated || p.Code == agentbus.CodeForbidden {
-				e.Explain = &agentbus.Explain{Next: "set AGENTBUS_TOKEN to the key of an admin; agentbus keys create NAME --role admin makes one"}
-			}
-			return e
+func (o *operator) read(ctx context.Context, resp *http.Response, body []byte, out any) error {
+	if p, told := problemIn(resp, body); told {
+		e := &agentbus.Error{Code: p.Code, Message: harmless(p.Detail), Explain: p.Explain}
+		if p.Code == agentbus.CodeUnauthenticated || p.Code == agentbus.CodeForbidden {
+			e.Explain = &agentbus.Explain{Next: "set AGENTBUS_TOKEN to the key of an admin; agentbus keys create NAME --role admin makes one"}
 		}
+		return e
 	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // none is another kind
 	if kind == "application/json" && resp.StatusCode/100 == 2 && json.NewDecoder(bytes.NewReader(body)).Decode(out) == nil {
 		return nil
 	}
-	return &failure{exit: exitFailed, what: "what answers at " + o.url + " is not the admin listener of a bus", why: "it said " + resp.Status, next: "name the address that agentbus serve prints for its admin API; the public surface has another"}
+	const next = "name its admin listener, the address that agentbus serve prints for its admin API, with --server or " + envAdminURL
+	if _, err := versionAt(ctx, getPlainly, o.url); err == nil {
+		return &failure{exit: exitUsage, what: o.url + " is the public surface of a bus, not its admin listener", next: next}
+	}
+	return &failure{exit: exitFailed, what: "what answers at " + o.url + " is not the admin listener of a bus", why: "it said " + resp.Status, next: next}
 }
 
 // unreachable returns why nobody answered, without the URL that the message
@@ -156,6 +158,10 @@ func (o *operator) read(resp *http.Response, body []byte, out any) error {
 func unreachable(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
+	}
+	e, ok := errors.AsType[tls.RecordHeaderError](err)
+	if ok && string(e.RecordHeader[:]) == "HTTP/" || errors.Is(err, http.ErrSchemeMismatch) {
+		return "it answers in plain HTTP; its URL begins with http://"
 	}
 	return cause(err)
 }

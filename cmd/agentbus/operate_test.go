@@ -42,6 +42,16 @@ func TestAgents(t *testing.T) {
 	if code, stdout, stderr := operate(t, env, "agents", "--server", b.admin); code != 0 || stdout != running {
 		t.Errorf("%d %s\n%s\nwant\n%s", code, stderr, stdout, running)
 	}
+	// AGENTBUS_URL may be either listener; AGENTBUS_ADMIN_URL goes before it.
+	env["AGENTBUS_URL"] = b.url
+	if code, _, stderr := operate(t, env, "agents"); code != int(exitUsage) || !strings.Contains(stderr, "is the public surface of a bus") || !strings.Contains(stderr, "AGENTBUS_ADMIN_URL") {
+		t.Errorf("%d %s", code, stderr)
+	}
+	env["AGENTBUS_ADMIN_URL"] = b.admin
+	if code, stdout, stderr := operate(t, env, "agents"); code != 0 || stdout != running {
+		t.Errorf("%d %s\n%s\nwant\n%s", code, stderr, stdout, running)
+	}
+	delete(env, "AGENTBUS_ADMIN_URL")
 	env["AGENTBUS_URL"] = b.admin + "/"
 	if code, stdout, stderr := operate(t, env, "agents"); code != 0 || stdout != running {
 		t.Errorf("%d %s\n%s\nwant\n%s", code, stderr, stdout, running)
@@ -141,8 +151,9 @@ func TestOperatingGoesWrong(t *testing.T) {
 		code        exitCode
 		want        string
 	}{
-		{"not running", opsKey, []string{"--server", nobody}, exitFailed, "agentbus: no bus answers at " + nobody + "\n  why: connect: connection refused\n  next: start it with agentbus serve, or name its admin listener with --server or AGENTBUS_URL\n"},
-		{"the public surface", opsKey, []string{"--server", b.url}, exitFailed, "agentbus: what answers at " + b.url + " is not the admin listener of a bus\n  why: it said 404 Not Found\n  next: name the address that agentbus serve prints for its admin API; the public surface has another\n"},
+		{"not running", opsKey, []string{"--server", nobody}, exitFailed, "agentbus: no bus answers at " + nobody + "\n  why: connect: connection refused\n  next: start it with agentbus serve, or name its admin listener with --server or AGENTBUS_ADMIN_URL\n"},
+		{"the public surface", opsKey, []string{"--server", b.url}, exitUsage, "agentbus: " + b.url + " is the public surface of a bus, not its admin listener\n  next: name its admin listener, the address that agentbus serve prints for its admin API, with --server or AGENTBUS_ADMIN_URL\n"},
+		{"TLS, and it has none", opsKey, []string{"--server", "https" + strings.TrimPrefix(b.admin, "http")}, exitFailed, "\n  why: it answers in plain HTTP; its URL begins with http://\n"},
 		{"a redirect", opsKey, []string{"--server", elsewhere.URL}, exitFailed, "is not the admin listener of a bus\n  why: it said 307 Temporary Redirect\n"},
 		{"no key", "", []string{"--server", b.admin}, exitUsage, "agentbus: there is no key to operate the bus with\n  next: set AGENTBUS_TOKEN to the key of an admin; agentbus keys create NAME --role admin makes one\n"},
 		{"unknown key", "canary", []string{"--server", b.admin}, exitRefused, "\n  next: set AGENTBUS_TOKEN to the key of an admin; agentbus keys create NAME --role admin makes one\n"},

@@ -174,6 +174,7 @@ func TestCall(t *testing.T) {
 	t.Parallel()
 	path, env := scripted(t, "limits: {max_depth: 4}\n", map[string]string{
 		"say": "\necho x >>$log/started; printf 'you said: '; cat\n", "fail": "\necho oops >&2; exit 1\n",
+		"quote": "\necho '{\"type\":\"urn:agentbus:error:not_found\"}' >&2; exit 1\n",
 	})
 	dir := scriptsOf(t, path)
 	b := serving(t, path, env)
@@ -191,6 +192,8 @@ func TestCall(t *testing.T) {
 		"no URL":           {[]string{"AGENTBUS_URL=x"}, []string{"say", "hello"}, 2, "", "  why: it must be http://"},
 		"no scheme":        {[]string{"AGENTBUS_URL=127.0.0.1:8080"}, []string{"say", "hello"}, 2, "", "  why: it is not a URL\n"},
 		"the admin's door": {[]string{"AGENTBUS_URL=" + b.admin}, []string{"say", "hello"}, 2, "", "admin listener of a bus"},
+		"it quotes one":    {nil, []string{"quote", "hello"}, 5, "", "urn:agentbus:error:"},
+		"no TLS there":     {[]string{"AGENTBUS_URL=https" + strings.TrimPrefix(b.url, "http")}, []string{"say", "hello"}, 5, "", "  why: it answers in plain HTTP; its URL begins with http://\n"},
 		"plain HTTP":       {[]string{"AGENTBUS_URL=http://bus.invalid"}, []string{"say", "hello"}, 3, "", "--allow-plaintext"},
 		"not this key":     {[]string{"AGENTBUS_TOKEN=another"}, []string{"say", "hello"}, 3, "", "set AGENTBUS_TOKEN"},
 		"deep":             {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=2"}, []string{"say", "hello"}, 0, "you said: hello", ""},

@@ -283,11 +283,15 @@ func (w *wire) send(ctx context.Context, method, path string, in, out any) error
 		Message string `json:"message"`
 	}
 	if json.Unmarshal(answer, &refused) != nil || refused.Error == "" {
+		if adminAt(ctx, getPlainly, w.url) {
+			return notPublic()
+		}
 		return &failure{exit: exitFailed, what: fmt.Sprintf("%s answered %d", w.url, resp.StatusCode), next: "is this the public listener of a bus?"}
 	}
 	exit, next := exitFailed, "see GET /v1/openapi.json there"
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized:
+		refused.Message = "the bus does not know this key" // one was sent: wire sees to it
 		exit, next = exitRefused, "set AGENTBUS_TOKEN to a key of that bus; agentbus keys create NAME makes one"
 	case resp.StatusCode == http.StatusForbidden:
 		exit = exitRefused

@@ -58,6 +58,13 @@ conversations:
 	if code, out, errs = at("run", "none", "x"); code != int(exitUsage) || !strings.Contains(errs, "workflow_not_found") || !strings.Contains(errs, "conversations of that bus") {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
+	known := token
+	token = "another"
+	code, _, errs = at("run", "calm", "x")
+	token = known
+	if code != int(exitRefused) || !strings.Contains(errs, "agentbus: the bus does not know this key\n") {
+		t.Errorf("%d %s", code, errs)
+	}
 	if code, _, errs = at("run", "talk", "x", "--max-turns", "3"); code != int(exitUsage) {
 		t.Errorf("%d %s", code, errs)
 	}

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -65,7 +64,7 @@ func TestPipelined(t *testing.T) {
 // G3: who is refused in the middle of a large body reads why.
 func TestRefusedAmidItsBody(t *testing.T) {
 	t.Parallel()
-	addr := serve(t, says(http.StatusRequestEntityTooLarge, "no"))
+	addr := serve(t, gives(http.StatusRequestEntityTooLarge, "no"))
 	for _, framing := range []string{"Content-Length: 4000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n3d0900\r\n"} {
 		l := dial(t, addr)
 		l.say(t, "POST /a HTTP/1.1\r\nHost: x\r\n"+framing)
@@ -196,14 +195,12 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestBadStatus: a status that is none is a fault of the handler, which hears of it.
+// TestBadStatus: a status that is none is a fault of the handler.
 func TestBadStatus(t *testing.T) {
 	t.Parallel()
-	addr := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		defer func() { write(w, strconv.FormatBool(recover() != nil)) }()
-		w.WriteHeader(99)
-	})
-	if got := dial(t, addr).get(t, "/a"); got != "true" {
-		t.Error(got)
+	l := dial(t, serve(t, gives(99, "no")))
+	l.say(t, getA)
+	if resp, got := l.hear(t, http.MethodGet); resp.StatusCode != http.StatusInternalServerError || got != "no" {
+		t.Error(resp.Status, got)
 	}
 }

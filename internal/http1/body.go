@@ -27,12 +27,6 @@ type body struct {
 	err       error // what Read returns from now on
 }
 
-const (
-	maxChunkLine = 4 << 10
-	maxDigits    = 16       // of the length of a chunk: others keep that many
-	maxExcess    = 16 << 10 // of framing: who sends more sends no data
-)
-
 // Arrived reports whether all of it has come, so that to read it does not wait.
 // It is for the handler, before it has read it to its end.
 func (b *body) Arrived() bool { return !b.chunked && b.left <= int64(b.conn.in.end-b.conn.in.at) }
@@ -130,7 +124,7 @@ func (b *body) trailers() error {
 }
 
 func (b *body) line() ([]byte, error) {
-	line, err := b.conn.in.line(b.conn.net, maxChunkLine)
+	line, err := b.conn.in.line(b.conn.net)
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}

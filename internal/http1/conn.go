@@ -28,6 +28,7 @@ const (
 type conn struct {
 	server *Server
 	net    net.Conn
+	remote string // address of the caller
 	tls    *tls.ConnectionState
 	base   context.Context //nolint:containedctx // of the requests: values of the connection, which none outlives
 	state  atomic.Int32
@@ -173,6 +174,9 @@ func (c *conn) await(begun bool) error {
 		c.readWithin(c.server.ReadHeader, 0)
 	default:
 		c.readWithin(c.server.Idle, c.server.Idle/8) // to move a deadline costs more than to look at it
+	}
+	if !begun {
+		c.in.full = false // who waits for a request holds no room for what came last
 	}
 	return c.in.fill(c.net)
 }

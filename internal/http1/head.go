@@ -54,7 +54,7 @@ func (w *response) parse(head string) error {
 	if fault != nil {
 		return fault
 	}
-	r.Header, r.RemoteAddr, r.TLS = f.header, w.conn.net.RemoteAddr().String(), w.conn.tls
+	r.Header, r.RemoteAddr, r.TLS = f.header, w.conn.remote, w.conn.tls
 	if fault := w.parseHost(r, f.hosts); fault != nil {
 		return fault
 	}
@@ -157,14 +157,14 @@ func splitField(line string) (name, value string, fault error) {
 // canonical returns the name of a header in its canonical form, without a copy
 // where most callers write it otherwise.
 func canonical(name string) string {
-	if known, ok := lowerNames[name]; ok {
+	if known, ok := canonicalNames[name]; ok {
 		return known
 	}
 	return textproto.CanonicalMIMEHeaderKey(name)
 }
 
-// lowerNames are the names that clients write in lower case at every call.
-var lowerNames = func() map[string]string {
+// canonicalNames are the names that clients write in lower case at every call.
+var canonicalNames = func() map[string]string {
 	names := map[string]string{}
 	for _, n := range []string{
 		"Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Connection", "Content-Length", "Content-Type", "Cookie", "Host",

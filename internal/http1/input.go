@@ -2,21 +2,34 @@ package http1
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"io"
 	"net"
 	"sync"
 )
 
-// roomSize holds most requests whole: their head and what they ask.
-const roomSize = 4 << 10
+// The sizes of rooms for what comes.
+const (
+	shortRoom = 1 << 10  // what is held while an agent thinks
+	roomSize  = 4 << 10  // most requests whole: their head and what they ask
+	longRoom  = 16 << 10 // what comes faster than it is read
+)
 
 // rooms are shared: who has nothing to keep holds none.
-var rooms = sync.Pool{New: func() any { return new([roomSize]byte) }}
+var shortRooms, rooms, longRooms = roomsOf(shortRoom), roomsOf(roomSize), roomsOf(longRoom)
+
+func roomsOf(size int) *sync.Pool {
+	return &sync.Pool{New: func() any { return &buffer{make([]byte, size)} }}
+}
 
 // An input is what has come on a connection and was not used yet.
 type input struct {
-	buf     []byte // nil: there is nothing
-	at, end int    // buf[at:end] is it
+	first   int     // size of the room that waits for more; 0: roomSize
+	room    *buffer // nil: it holds none
+	buf     []byte  // of room; nil: there is nothing
+	at, end int     // buf[at:end] is it
+	full    bool    // the last read left nothing of its room, so there is more
 }
 
 // rest returns what has come, and gives the room back when that is nothing.
@@ -28,10 +41,25 @@ func (in *input) rest() []byte {
 }
 
 func (in *input) release() {
-	if len(in.buf) == roomSize {
-		rooms.Put((*[roomSize]byte)(in.buf))
+	if in.room != nil {
+		if shared := sharing(len(in.room.b)); shared != nil {
+			shared.Put(in.room)
+		}
 	}
-	in.buf, in.at, in.end = nil, 0, 0
+	in.room, in.buf, in.at, in.end = nil, nil, 0, 0
+}
+
+// sharing returns the rooms of a size; nil: they are not shared.
+func sharing(size int) *sync.Pool {
+	switch size {
+	case shortRoom:
+		return shortRooms
+	case roomSize:
+		return rooms
+	case longRoom:
+		return longRooms
+	}
+	return nil
 }
 
 // take returns the next n bytes, which must have come. They stand until the next
@@ -53,8 +81,12 @@ func (in *input) put(b []byte) {
 // make makes room for at least a byte behind what has come.
 func (in *input) make() {
 	if in.rest(); in.buf == nil {
-		room, _ := rooms.Get().(*[roomSize]byte)
-		in.buf = room[:]
+		size := cmp.Or(in.first, roomSize)
+		if in.full {
+			size = longRoom
+		}
+		in.room, _ = sharing(size).Get().(*buffer)
+		in.buf = in.room.b
 	}
 	if in.end < len(in.buf) {
 		return
@@ -64,10 +96,10 @@ func (in *input) make() {
 		in.at = 0
 		return
 	}
-	grown := make([]byte, 2*len(in.buf))
-	end := copy(grown, in.buf)
+	grown := &buffer{make([]byte, 2*len(in.buf))}
+	end := copy(grown.b, in.buf)
 	in.release()
-	in.buf, in.end = grown, end
+	in.room, in.buf, in.end = grown, grown.b, end
 }
 
 // fill reads more from c, at least a byte.
@@ -75,6 +107,7 @@ func (in *input) fill(c net.Conn) error {
 	in.make()
 	n, err := c.Read(in.buf[in.end:])
 	in.end += n
+	in.full = in.end == len(in.buf)
 	if n > 0 {
 		return nil
 	}
@@ -89,21 +122,28 @@ func (in *input) read(c net.Conn, p []byte) (int, error) {
 	if in.at < in.end {
 		return copy(p, in.take(min(len(p), in.end-in.at))), nil
 	}
+	if in.full && len(p) < longRoom {
+		if err := in.fill(c); err != nil {
+			return 0, err
+		}
+		return copy(p, in.take(min(len(p), in.end-in.at))), nil
+	}
 	in.release()
-	return c.Read(p) //nolint:wrapcheck // it is the connection's
+	n, err := c.Read(p)
+	in.full = n == len(p)
+	return n, err //nolint:wrapcheck // it is the connection's
 }
 
-// line returns the next line without its CRLF; it ends with an error when that is
-// none of at most so many bytes.
-func (in *input) line(c net.Conn, most int) ([]byte, error) {
+// line returns the next line of the framing of a body, without its CRLF.
+func (in *input) line(c net.Conn) ([]byte, error) {
 	for {
 		rest := in.rest()
 		i := bytes.IndexByte(rest, '\n')
 		switch {
-		case i >= most || i < 0 && len(rest) >= most:
-			return nil, invalid("a line within the body is over the limit")
+		case i >= maxChunkLine || i < 0 && len(rest) >= maxChunkLine:
+			return nil, errors.New("a line within the body is over the limit")
 		case i == 0 || i > 0 && bytes.IndexByte(rest[:i], '\r') != i-1:
-			return nil, invalid("a line within the body ends in a line feed or a carriage return alone")
+			return nil, errors.New("a line within the body ends in a line feed or a carriage return alone")
 		case i > 0:
 			return in.take(i + 1)[:i-1], nil
 		}

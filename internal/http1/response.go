@@ -70,11 +70,11 @@ func (w *response) Header() http.Header { return w.header }
 // WriteHeader tells the status. One below 200, of which 101 is none, is sent at
 // once, and another may follow.
 func (w *response) WriteHeader(status int) {
-	if status < 100 || status > 999 {
-		panic("http1: the status " + strconv.Itoa(status) + " is none") //nolint:forbidigo // as net/http does: the handler is wrong
-	}
 	if w.status != 0 {
 		return
+	}
+	if status < 100 || status > 999 { // the handler is wrong
+		status = http.StatusInternalServerError
 	}
 	if status < http.StatusOK && status != http.StatusSwitchingProtocols {
 		w.inform(status)

@@ -60,7 +60,7 @@ type Config struct {
 	Limits         Limits                  `yaml:"limits" doc:"What is refused before any work is done (G3, P10)."`
 	Forwarding     Forwarding              `yaml:"forwarding" doc:"Credentials that a caller forwards for somebody else (P20)."`
 	Retention      Retention               `yaml:"retention" doc:"How long what was said is kept. Keys, digests and amounts stay (G25)."`
-	Recording      Recording               `yaml:"recording" doc:"What calls are asked, for operators to read (U11)."`
+	Recording      Recording               `yaml:"recording" doc:"What calls are asked and answered, for operators to read (U11)."`
 	Detach         Detach                  `yaml:"detach" doc:"Calls that go on in the background after their caller left, so that its retry finds the answer (G14)."`
 	Ledger         Ledger                  `yaml:"ledger" doc:"Once per turn, charged once."`
 	Chain          Chain                   `yaml:"chain" doc:"Calls that agents make while they answer one."`
@@ -127,7 +127,7 @@ type Admin struct {
 	Listen    string `yaml:"listen" restart:"true" default:"127.0.0.1:8081" pattern:"^([^ /]+:[0-9]{1,5}|:[0-9]{1,5})?$" env:"AGENTBUS_ADMIN_LISTEN" doc:"Its address, host:port; empty: there is none. Beyond this machine it needs a token, and a proxy with TLS before it."`
 	TokenEnv  string `yaml:"token_env" restart:"true" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Environment variable that holds the token of a principal that may use this listener only."`
 	TokenFile string `yaml:"token_file" restart:"true" doc:"File that holds the token, on one line."`
-	Content   bool   `yaml:"content" restart:"true" default:"false" doc:"Show what agents answered, as far as the journal keeps it, and what they were asked, where recording.requests keeps that; else the console tells only what became of calls."`
+	Content   bool   `yaml:"content" restart:"true" default:"false" doc:"Show what agents answered, as far as the journal keeps it, and what calls were asked and answered, where recording.requests keeps that; else the console tells only what became of calls."`
 	Pprof     bool   `yaml:"pprof" restart:"true" default:"false" doc:"Serve profiles of the process below /debug/pprof/, to admins."`
 
 	// Token is what TokenEnv or TokenFile holds, without a scheme; none when
@@ -202,9 +202,9 @@ type Retention struct {
 	Events  time.Duration `yaml:"events" default:"30d" min:"1s" doc:"Events of finished runs; who asks for them later gets 410 reply_expired. Turns, calls and entries stay."`
 }
 
-// Recording says whether what calls are asked is stored with them.
+// Recording says whether what calls are asked and answered is stored with them.
 type Recording struct {
-	Requests bool `yaml:"requests" default:"false" doc:"Store the body of each call's request as its caller sent it, without credentials, and the protocol headers it came and went on with. Bodies are shown where admin.content lets them; all goes after retention.replies."`
+	Requests bool `yaml:"requests" default:"false" doc:"Store the body of each call's request as its caller sent it and that of its answer as its caller read it, without credentials, and the protocol headers it came and went on with. Bodies are shown where admin.content lets them; all goes after retention.replies."`
 	MaxBody  Size `yaml:"max_body" default:"64KiB" min:"1KiB" max:"1MiB" doc:"How much of a body is kept; it says where it was cut."`
 }
 

@@ -116,7 +116,8 @@ const figureRuns = `WITH taken AS (DELETE FROM changed_runs WHERE ctid = ANY (AR
 			coalesce(greatest(c.depth, d.depth), 0) AS depth, coalesce(greatest(c.last, d.last, s.last), 0) AS latest,
 			least(o.opened, d.began) AS beginning, f.state AS first_state, e.state,
 			e.halt::json ->> 'kind' AS kind, coalesce((e.halt::json ->> 'failed')::boolean, false) AS failed,
-			EXISTS (SELECT 1 FROM stopped_runs p WHERE p.run = x.run AND p.stopped_by <> '') AS stopped
+			EXISTS (SELECT 1 FROM stopped_runs p WHERE p.run = x.run AND p.stopped_by <> '') AS stopped,
+			EXISTS (SELECT 1 FROM interrupts i WHERE i.run = x.run AND i.decision = '') AS asks
 		FROM changed x LEFT JOIN opened_runs o ON o.run = x.run LEFT JOIN called c ON c.run = x.run
 			LEFT JOIN driven d ON d.run = x.run LEFT JOIN spoken s ON s.run = x.run
 			LEFT JOIN calls f ON f.id = c.first
@@ -124,7 +125,7 @@ const figureRuns = `WITH taken AS (DELETE FROM changed_runs WHERE ctid = ANY (AR
 	written AS (INSERT INTO run_figures (run, standing, moves, cost, saved, turns, depth, tokens, retries, refusals, duration, last, began)
 	SELECT run, CASE WHEN stopped THEN 'stopped'
 			WHEN state = 'running' OR state IS NULL AND live > 0 THEN 'running'
-			WHEN state = 'paused' AND kind IN ('waiting', 'waiting_auth') THEN 'waiting'
+			WHEN state = 'paused' AND kind IN ('waiting', 'waiting_auth') OR state IS NULL AND asks THEN 'waiting'
 			WHEN state = 'paused' THEN 'paused'
 			WHEN state = 'done' AND failed OR state IS NULL AND first_state = 'voided' THEN 'failed'
 			WHEN state IS NULL AND first_state = 'refused' THEN 'refused'

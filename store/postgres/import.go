@@ -13,7 +13,7 @@ import (
 
 // flags are the columns that are true or false here, and 0 or 1 where they come
 // from.
-var flags = []string{"stream", "estimated", "packed", "odd", "inter_agent", "sent", "cut"}
+var flags = []string{"stream", "estimated", "packed", "odd", "inter_agent", "sent", "cut", "answer_cut", "answer_packed"}
 
 // A copying is rows on their way into a table.
 type copying struct {

@@ -37,7 +37,7 @@ func fill(t *testing.T, s storetest.Store) {
 	}
 	for n := range 12 {
 		r := request("payer", "run_a", n)
-		r.Recording = &agentbus.Recording{Body: difficult, Cut: n == 1, Size: 99, In: http.Header{"X-Tangle-Speaker": {account}}}
+		r.Recording = &agentbus.Recording{RecordedBody: agentbus.RecordedBody{Body: difficult, Cut: n == 1, Size: 99}, In: http.Header{"X-Tangle-Speaker": {account}}}
 		r.Call.Caller, r.Hold = difficult, agentbus.Hold{Amount: 5_000, Budgets: []agentbus.Budget{{Account: "a/" + account, Limit: 1 << 40}}}
 		got, err := s.Reserve(t.Context(), r)
 		must(err)
@@ -51,7 +51,8 @@ func fill(t *testing.T, s storetest.Store) {
 			must(s.Settle(t.Context(), st))
 		case 2:
 			st := answer(got.Call)
-			st.Hold = r.Hold
+			st.Hold, st.Sent = r.Hold, http.Header{}
+			st.Answer = &agentbus.RecordedBody{Body: strings.Repeat(difficult, n*100), Cut: n == 2, Size: 1 << 20}
 			must(s.Settle(t.Context(), st))
 		}
 	}

@@ -95,7 +95,8 @@ type ledgerPage struct {
 	stopped  map[agentbus.RunID]bool // of wantsRuns
 	ended    []room                  // calls that ended on this page
 	recorded []recorded
-	sent     []sent
+	// recordedEnds are what attempts that ended add to that.
+	recordedEnds []recordedEnd
 }
 
 // An account is a budget's on a page.

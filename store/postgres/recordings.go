@@ -28,13 +28,18 @@ type recorded struct {
 	at      time.Time
 }
 
-// sent is what the agent of an attempt that ended on a page was sent.
-type sent struct {
+// A recordedEnd is what an attempt that ended on a page adds to its recording:
+// what its agent was sent, and what it answered.
+type recordedEnd struct {
 	call, attempt int64
-	went          any
+	went, size    any // NULL: it was sent nothing; it answered nothing
+	cut           bool
+	answer        []byte
+	packed        bool
 }
 
-const recordingSheetColumns = "call_id int8, attempt int8, at int8, size int8, cut bool, came text, went text, body bytea, packed bool"
+const recordingSheetColumns = "call_id int8, attempt int8, at int8, size int8, cut bool, came text, went text, body bytea, packed bool, " +
+	"answer_size int8, answer_cut bool, answer bytea, answer_packed bool"
 
 var recordingSheet = newSheet("recordings", recordingSheetColumns, replacing("call_id", recordingSheetColumns))
 
@@ -48,14 +53,21 @@ func recordingOf(r *agentbus.Recording) (*recording, error) {
 	return &recording{r.Size, r.Cut, came, body, packed}, err
 }
 
-// sentOf returns what an agent was sent as it is written; nothing when that is
-// not recorded.
-func sentOf(call int64, attempt int, headers http.Header) ([]sent, error) {
-	if headers == nil {
+// endOf returns what the end of an attempt adds to its recording, as it is
+// written; nothing when it is not recorded.
+func endOf(call int64, attempt int, sent http.Header, answer *agentbus.RecordedBody) (ends []recordedEnd, err error) {
+	if sent == nil && answer == nil {
 		return nil, nil
 	}
-	went, err := jsonText(headers)
-	return []sent{{call, int64(attempt), went}}, err
+	e := recordedEnd{call: call, attempt: int64(attempt)}
+	if sent != nil {
+		e.went, err = jsonText(sent)
+	}
+	if answer != nil {
+		e.size, e.cut = answer.Size, answer.Cut
+		e.answer, e.packed = pack([]byte(answer.Body), packBytes)
+	}
+	return []recordedEnd{e}, err
 }
 
 // queueRecordings adds what was recorded of attempts that began, and of those
@@ -63,24 +75,36 @@ func sentOf(call int64, attempt int, headers http.Header) ([]sent, error) {
 func (p *ledgerPage) queueRecordings(b *pgx.Batch) {
 	rows := recordingSheet.rows()
 	for _, r := range p.recorded {
-		rows.add(r.call, int64(r.attempt), r.at.UnixMicro(), r.size, r.cut, r.came, nil, blob(r.body), r.packed)
+		rows.add(r.call, int64(r.attempt), r.at.UnixMicro(), r.size, r.cut, r.came, nil, blob(r.body), r.packed, nil, false, nil, false)
 	}
 	rows.queue(b)
-	for _, s := range p.sent {
-		b.Queue("UPDATE recordings SET went = $3 WHERE call_id = $1 AND attempt = $2", s.call, s.attempt, s.went)
+	for _, e := range p.recordedEnds {
+		b.Queue("UPDATE recordings SET went = $3, answer_size = $4, answer_cut = $5, answer = $6, answer_packed = $7 WHERE call_id = $1 AND attempt = $2",
+			e.call, e.attempt, e.went, e.size, e.cut, blob(e.answer), e.packed)
 	}
 }
 
-// Recording returns what a call was asked in the last of its attempts that was
-// recorded (U11).
+// Recording returns what a call was asked, and answered, in the last of its
+// attempts that was recorded (U11).
 func (s *Store) Recording(ctx context.Context, call int64) (rec agentbus.Recording, found bool, err error) {
-	return only(ctx, s, "read a recorded request", func(r *row) agentbus.Recording {
-		rec := agentbus.Recording{Attempt: r.int(), At: r.time(), Size: r.int64(), Cut: r.bool()}
-		r.json(&rec.In)
-		r.json(&rec.Out)
-		rec.Body = string(r.unpacked())
-		return rec
-	}, "SELECT attempt, at, size, cut, came, went, body, packed FROM recordings WHERE call_id = $1", call)
+	return only(ctx, s, "read a recorded call", readRecording, `SELECT attempt, at, came, went, size, cut, body, packed,
+		answer_size IS NOT NULL, answer_size, answer_cut, answer, answer_packed FROM recordings WHERE call_id = $1`, call)
+}
+
+func readRecording(r *row) agentbus.Recording {
+	rec := agentbus.Recording{Attempt: r.int(), At: r.time()}
+	r.json(&rec.In)
+	r.json(&rec.Out)
+	rec.RecordedBody = readRecordedBody(r)
+	if r.bool() {
+		answer := readRecordedBody(r)
+		rec.Answer = &answer
+	}
+	return rec
+}
+
+func readRecordedBody(r *row) agentbus.RecordedBody {
+	return agentbus.RecordedBody{Size: r.int64(), Cut: r.bool(), Body: string(r.unpacked())}
 }
 
 // ForgetRecordings removes the recordings of attempts that began before a time,

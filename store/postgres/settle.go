@@ -66,7 +66,7 @@ func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
 	if err != nil {
 		return unavailable(ctx, what, &rowError{err})
 	}
-	went, err := sentOf(st.ID, st.Attempt, st.Sent)
+	recorded, err := endOf(st.ID, st.Attempt, st.Sent, st.Answer)
 	if err != nil {
 		return unavailable(ctx, what, &rowError{err})
 	}
@@ -79,7 +79,7 @@ func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
 		if err := p.see(st.Tasks); err != nil {
 			return err
 		}
-		p.sent = append(p.sent, went...)
+		p.recordedEnds = append(p.recordedEnds, recorded...)
 		k.State, k.Status, k.Usage, k.Cost = agentbus.CallSettled, st.Reply.Status, st.Usage, st.Cost
 		k.Unbilled += st.Unbilled
 		if len(st.Notes) > 0 {
@@ -120,12 +120,12 @@ func cut(body []byte) (pieces []frame, rest []byte, packed bool) {
 // call is not executing under that attempt.
 func (s *Store) Void(ctx context.Context, v agentbus.Voiding) error {
 	const what = "void a call"
-	went, err := sentOf(v.ID, v.Attempt, v.Sent)
+	recorded, err := endOf(v.ID, v.Attempt, v.Sent, v.Answer)
 	if err != nil {
 		return unavailable(ctx, what, &rowError{err})
 	}
 	return s.attempt(ctx, what, v.ID, v.Attempt, v.Hold, nil, func(p *ledgerPage, k *call) error {
-		p.sent = append(p.sent, went...)
+		p.recordedEnds = append(p.recordedEnds, recorded...)
 		k.State, k.Status, k.Code, k.Message, k.Usage = agentbus.CallVoided, v.Status, v.Code, v.Message, v.Usage
 		k.Unbilled += v.Unbilled
 		k.Ended, k.changed = stored(v.Ended), true

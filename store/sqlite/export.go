@@ -20,7 +20,8 @@ var exported = []struct{ table, query string }{
 	{"opened_runs", "SELECT run, opened, payer FROM calls WHERE opened IS NOT NULL"},
 	{"frames", "SELECT id >> 28 AS call_id, id & 0xfffffff AS place, data, packed FROM frames ORDER BY id"},
 	{"replies", "SELECT call_id, head, body, packed FROM replies ORDER BY call_id"},
-	{"recordings", "SELECT call_id, attempt, at, size, cut, came, went, body, packed FROM recordings ORDER BY call_id"},
+	{"recordings", `SELECT call_id, attempt, at, size, cut, came, went, body, packed, answer_size, answer_cut, answer, answer_packed
+		FROM recordings ORDER BY call_id`},
 	{"entries", "SELECT payer, seq, kind, call_id, attempt, amount, unbilled, at, hash, charged_sum, unbilled_sum, charges FROM entries ORDER BY payer, seq"},
 	{"payers", "SELECT payer, max(seq) AS seq, hash, charged_sum, unbilled_sum, charges FROM entries GROUP BY payer"},
 	{"accounts", "SELECT account, held, spent, calls, opened FROM accounts"},

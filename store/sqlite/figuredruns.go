@@ -133,14 +133,15 @@ const figureRuns = `WITH changed AS MATERIALIZED (SELECT run FROM changed_runs O
 			max(coalesce(c.depth, 0), coalesce(d.depth, 0)) AS depth, max(coalesce(c.last, 0), coalesce(d.last, 0), coalesce(s.last, 0)) AS latest,
 			coalesce(min(c.opened, d.began), c.opened, d.began) AS beginning, f.state AS first_state, e.state,
 			json_extract(e.halt, '$.kind') AS kind, coalesce(json_extract(e.halt, '$.failed'), 0) AS failed,
-			EXISTS (SELECT 1 FROM stopped_runs p WHERE p.run = x.run AND p.stopped_by <> '') AS stopped
+			EXISTS (SELECT 1 FROM stopped_runs p WHERE p.run = x.run AND p.stopped_by <> '') AS stopped,
+			EXISTS (SELECT 1 FROM interrupts i WHERE i.run = x.run AND i.decision = '') AS asks
 		FROM changed x LEFT JOIN called c ON c.run = x.run LEFT JOIN driven d ON d.run = x.run LEFT JOIN spoken s ON s.run = x.run
 			LEFT JOIN calls f ON f.id = c.first
 			LEFT JOIN executions e ON e.number = (SELECT number FROM executions t WHERE t.run = x.run AND t.parent = '' ORDER BY t.began, t.id LIMIT 1))
 	INSERT INTO run_figures (run, standing, moves, cost, saved, turns, depth, tokens, retries, refusals, duration, last, began)
 	SELECT run, CASE WHEN stopped THEN 'stopped'
 			WHEN state = 'running' OR state IS NULL AND live > 0 THEN 'running'
-			WHEN state = 'paused' AND kind IN ('waiting', 'waiting_auth') THEN 'waiting'
+			WHEN state = 'paused' AND kind IN ('waiting', 'waiting_auth') OR state IS NULL AND asks THEN 'waiting'
 			WHEN state = 'paused' THEN 'paused'
 			WHEN state = 'done' AND failed OR state IS NULL AND first_state = 'voided' THEN 'failed'
 			WHEN state IS NULL AND first_state = 'refused' THEN 'refused'

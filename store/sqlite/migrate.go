@@ -16,7 +16,7 @@ import (
 )
 
 // schemaVersion is the newest migration, and the user_version it leaves.
-const schemaVersion = 27
+const schemaVersion = 29
 
 //go:embed migrations/*.sql
 var migrations embed.FS

@@ -21,28 +21,50 @@ func keepRecording(c *conn, call *agentbus.CallRecord, r *agentbus.Recording) er
 	return err
 }
 
-// recordSent adds to the recording of an attempt what its agent was sent.
-func recordSent(c *conn, call int64, attempt int, sent http.Header) error {
-	if sent == nil {
+// recordEnd adds to the recording of an attempt what its agent was sent, and what
+// it answered.
+func recordEnd(c *conn, call int64, attempt int, sent http.Header, answer *agentbus.RecordedBody) (err error) {
+	if sent == nil && answer == nil {
 		return nil
 	}
-	went, err := jsonText(sent)
-	if err == nil {
-		_, err = c.exec("UPDATE recordings SET went = ?3 WHERE call_id = ?1 AND attempt = ?2", call, int64(attempt), went)
+	var went, size, body any
+	var cut, packed bool
+	if sent != nil {
+		if went, err = jsonText(sent); err != nil {
+			return err
+		}
 	}
+	if answer != nil {
+		var b []byte
+		b, packed = pack([]byte(answer.Body), packBytes)
+		size, cut, body = answer.Size, answer.Cut, blob(b)
+	}
+	_, err = c.exec("UPDATE recordings SET went = ?3, answer_size = ?4, answer_cut = ?5, answer = ?6, answer_packed = ?7 WHERE call_id = ?1 AND attempt = ?2",
+		call, int64(attempt), went, size, flag(cut), body, flag(packed))
 	return err
 }
 
-// Recording returns what a call was asked in the last of its attempts that was
-// recorded (U11).
+// Recording returns what a call was asked, and answered, in the last of its
+// attempts that was recorded (U11).
 func (s *Store) Recording(ctx context.Context, call int64) (rec agentbus.Recording, found bool, err error) {
-	return only(ctx, s, "read a recorded request", func(r *row) agentbus.Recording {
-		rec := agentbus.Recording{Attempt: r.int(), At: r.time(), Size: r.int64(), Cut: r.bool()}
-		r.json(&rec.In)
-		r.json(&rec.Out)
-		rec.Body = string(r.unpacked())
-		return rec
-	}, "SELECT attempt, at, size, cut, came, went, body, packed FROM recordings WHERE call_id = ?1", call)
+	return only(ctx, s, "read a recorded call", readRecording, `SELECT attempt, at, came, went, size, cut, body, packed,
+		answer_size IS NOT NULL, answer_size, answer_cut, answer, answer_packed FROM recordings WHERE call_id = ?1`, call)
+}
+
+func readRecording(r *row) agentbus.Recording {
+	rec := agentbus.Recording{Attempt: r.int(), At: r.time()}
+	r.json(&rec.In)
+	r.json(&rec.Out)
+	rec.RecordedBody = readRecordedBody(r)
+	if r.bool() {
+		answer := readRecordedBody(r)
+		rec.Answer = &answer
+	}
+	return rec
+}
+
+func readRecordedBody(r *row) agentbus.RecordedBody {
+	return agentbus.RecordedBody{Size: r.int64(), Cut: r.bool(), Body: string(r.unpacked())}
 }
 
 // ForgetRecordings removes the recordings of attempts that began before a time,

@@ -26,6 +26,14 @@ func (s *Store) RemoteContext(ctx context.Context, agent string, payer agentbus.
 		WHERE agent = ?1 AND payer = ?2 AND context = ?3 AND seen > ?4 ORDER BY seen DESC, id LIMIT 1`, agent, string(payer), id, micros(forgotten()))
 }
 
+// OthersRemoteTasks reports whether an agent has tasks of other payers than this
+// one that were seen within [agentbus.RemoteTaskAge].
+func (s *Store) OthersRemoteTasks(ctx context.Context, agent string, payer agentbus.Payer) (bool, error) {
+	_, found, err := only(ctx, s, "look for tasks of others", (*row).int64, `SELECT 1 FROM remote_tasks WHERE agent = ?1 AND payer < ?2 AND seen > ?3
+		UNION ALL SELECT 1 FROM remote_tasks WHERE agent = ?1 AND payer > ?2 AND seen > ?3 LIMIT 1`, agent, string(payer), micros(forgotten()))
+	return found, err
+}
+
 // SeeRemoteTask stores that a task was seen, durably. One that is known as
 // another payer's stays as it is, until it is forgotten.
 func (s *Store) SeeRemoteTask(ctx context.Context, t agentbus.RemoteTask) error {

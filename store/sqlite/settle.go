@@ -86,7 +86,7 @@ func settle(c *conn, st *agentbus.Settlement, head any) error {
 	if err := a.enter(c); err != nil {
 		return err
 	}
-	if err := recordSent(c, st.ID, st.Attempt, st.Sent); err != nil {
+	if err := recordEnd(c, st.ID, st.Attempt, st.Sent, st.Answer); err != nil {
 		return err
 	}
 	if err := a.held.spend(c, st.ID, st.Hold, st.Cost); err != nil {
@@ -158,7 +158,7 @@ func void(c *conn, v *agentbus.Voiding) error {
 	if err := a.enter(c); err != nil {
 		return err
 	}
-	if err := recordSent(c, v.ID, v.Attempt, v.Sent); err != nil {
+	if err := recordEnd(c, v.ID, v.Attempt, v.Sent, v.Answer); err != nil {
 		return err
 	}
 	if a.streamed {

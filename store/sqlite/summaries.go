@@ -108,6 +108,9 @@ func (s *Store) summarize(ctx context.Context, what string, sum *agentbus.RunSum
 	if err != nil {
 		return err
 	}
+	if sum.Asks, _, err = only(ctx, s, what, (*row).int, "SELECT count(*) FROM interrupts WHERE run = ?1 AND decision = ''", string(sum.Run)); err != nil {
+		return err
+	}
 	return s.summarizeDrivers(ctx, what, sum)
 }
 

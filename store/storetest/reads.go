@@ -307,8 +307,15 @@ func runsOfEveryStanding(p *place) []agentbus.RunID {
 	ok(t, "stop", p.StopRun(t.Context(), "run_stopped", "ops", "", later(10)))
 	_, err := p.Calls(t.Context(), "run_refused") // behind everything recorded
 	ok(t, "calls", err)
+	asking := call(11, "run_asking")
+	nested := execution("run_nested")
+	nested.Run, nested.Parent, nested.Depth, nested.Began = "run_asking", asking.TurnKey.ID, asking.Depth+1, later(11)
+	e, err := p.Open(t.Context(), nested, agentbus.Claim{Owner: "host:1", TTL: time.Hour})
+	ok(t, "open", err)
+	ok(t, "halt", p.Halt(t.Context(), e.Lease, waiting(waits(begin(t, p, turn(e, 0)), interruptOf(e)))))
+	ok(t, "void", p.Void(t.Context(), agentbus.Voiding{ID: asking.ID, Attempt: asking.Attempts, Status: 402, Code: agentbus.CodePaymentRequired, Ended: later(12)}))
 	return []agentbus.RunID{
-		"run_running", "run_waiting", "run_paused", "run_done", "run_failed", "run_executing", "run_settled", "run_voided", "run_refused", "run_stopped",
+		"run_running", "run_waiting", "run_paused", "run_done", "run_failed", "run_executing", "run_settled", "run_voided", "run_refused", "run_stopped", "run_asking",
 	}
 }
 
@@ -365,6 +372,13 @@ func runsAreChosenByHowTheyStand(p *place) { // U3, U10
 	same(p.t, "saved", len(listed(p, agentbus.RunFilter{Least: least(agentbus.FigureSaved, 1)})), 1)
 	same(p.t, "executed again", listed(p, agentbus.RunFilter{Standing: agentbus.StandingRunning})[0].Run, "run_voided")
 	same(p.t, "stopped", len(listed(p, agentbus.RunFilter{Standing: agentbus.StandingStopped})), 2)
+	all, err := p.Interrupts(p.t.Context(), agentbus.InterruptQuery{Run: "run_asking", Limit: 1})
+	ok(p.t, "interrupts", err)
+	same(p.t, "what asks", len(all), 1)
+	_, err = p.Resolve(p.t.Context(), all[0].ID, granted("ops"))
+	ok(p.t, "resolve", err)
+	check("once it is decided")
+	same(p.t, "decided", listed(p, agentbus.RunFilter{Standing: agentbus.StandingFailed})[0].Run, "run_asking")
 	p.reopen()
 	same(p.t, "after a restart", len(listed(p, agentbus.RunFilter{Standing: agentbus.StandingStopped})), 2)
 }

@@ -9,17 +9,18 @@ import (
 )
 
 var recordings = map[string]func(*place){
-	"WhatACallWasAskedIsKeptWithIt": whatACallWasAskedIsKeptWithIt,
-	"TheLastAttemptIsRecorded":      theLastAttemptIsRecorded,
-	"OldRecordingsAreForgotten":     oldRecordingsAreForgotten,
+	"WhatACallWasAskedIsKeptWithIt":    whatACallWasAskedIsKeptWithIt,
+	"WhatACallWasAnsweredIsKeptAsWell": whatACallWasAnsweredIsKeptAsWell,
+	"TheLastAttemptIsRecorded":         theLastAttemptIsRecorded,
+	"OldRecordingsAreForgotten":        oldRecordingsAreForgotten,
 }
 
 // recorded returns a reservation that records what it asks.
 func recorded(n int, body string) agentbus.Reservation {
 	r := reservation("run_a", n)
 	r.Recording = &agentbus.Recording{
-		Body: body, Size: int64(len(body)) + 7, Cut: n%2 == 1,
-		In: http.Header{"X-Tangle-Speaker": {"Zo\u00eb \\ 🦊"}, "x_tangle_runid": {"run_b", "run_c"}},
+		RecordedBody: agentbus.RecordedBody{Body: body, Size: int64(len(body)) + 7, Cut: n%2 == 1},
+		In:           http.Header{"X-Tangle-Speaker": {"Zo\u00eb \\ 🦊"}, "x_tangle_runid": {"run_b", "run_c"}},
 	}
 	return r
 }
@@ -63,20 +64,47 @@ func whatACallWasAskedIsKeptWithIt(p *place) { // U11
 	}
 }
 
+func whatACallWasAnsweredIsKeptAsWell(p *place) { // U11
+	t := p.t
+	want := map[int64]*agentbus.RecordedBody{}
+	for n, answer := range []*agentbus.RecordedBody{
+		nil, {}, {Size: 9}, {Body: difficult, Size: 99, Cut: true}, {Body: strings.Repeat("long and even \x00 longer ", 40_000), Size: 1 << 40},
+	} {
+		settled, voided := reserve(t, p, recorded(2*n, "x")), reserve(t, p, recorded(2*n+1, "x"))
+		s := settlement(settled, "x")
+		s.Answer, want[settled.ID] = answer, answer
+		ok(t, "settle", p.Settle(t.Context(), s))
+		ok(t, "void", p.Void(t.Context(), agentbus.Voiding{ID: voided.ID, Attempt: 1, Answer: answer, Ended: began}))
+		want[voided.ID] = answer
+	}
+	p.reopen()
+	for id, answer := range want {
+		same(t, "answer", p.recording(id).Answer, answer)
+	}
+	plain := settlement(reserve(t, p, reservation("run_a", 20)), "x")
+	plain.Answer = &agentbus.RecordedBody{Body: "x"}
+	ok(t, "settle what is not recorded", p.Settle(t.Context(), plain))
+	if rec, found, err := p.Recording(t.Context(), plain.ID); found || err != nil {
+		t.Errorf("of a call that was not recorded: %+v, %v", rec, err)
+	}
+}
+
 func theLastAttemptIsRecorded(p *place) { // U11
 	t := p.t
 	first := reserve(t, p, recorded(0, "first"))
 	sent := http.Header{"X-Tangle-Turnid": {"run_a.t0.critic"}}
-	ok(t, "void", p.Void(t.Context(), agentbus.Voiding{ID: first.ID, Attempt: 1, Sent: sent, Ended: began}))
+	answer := &agentbus.RecordedBody{Body: "no", Size: 2}
+	ok(t, "void", p.Void(t.Context(), agentbus.Voiding{ID: first.ID, Attempt: 1, Sent: sent, Answer: answer, Ended: began}))
 	same(t, "sent by a failed attempt", p.recording(first.ID).Out, sent)
+	same(t, "answered to a failed attempt", p.recording(first.ID).Answer, answer)
 	again := recorded(0, "second")
 	again.Call.Began = began.Add(time.Minute)
 	second := reserve(t, p, again)
 	rec := p.recording(first.ID)
-	if rec.Body != "second" || rec.Attempt != 2 || rec.Out != nil || !rec.At.Equal(second.Began) {
+	if rec.Body != "second" || rec.Attempt != 2 || rec.Out != nil || rec.Answer != nil || !rec.At.Equal(second.Began) {
 		t.Errorf("of the second attempt: %+v", rec)
 	}
-	refused(t, "end the first again", p.Void(t.Context(), agentbus.Voiding{ID: first.ID, Attempt: 1, Sent: sent}), agentbus.CodeLeaseLost)
+	refused(t, "end the first again", p.Void(t.Context(), agentbus.Voiding{ID: first.ID, Attempt: 1, Sent: sent, Answer: answer}), agentbus.CodeLeaseLost)
 	expectOutcome(t, p, recorded(0, "a duplicate"), agentbus.OutcomeInFlight)
 	same(t, "after a duplicate and a fenced attempt", p.recording(first.ID), rec)
 	ok(t, "void", p.Void(t.Context(), agentbus.Voiding{ID: first.ID, Attempt: 2, Ended: began}))

@@ -11,6 +11,7 @@ var remoteTasks = map[string]func(*place){
 	"ARemoteTaskStaysItsPayers":        aRemoteTaskStaysItsPayers,
 	"ARemoteTaskIsForgottenInTime":     aRemoteTaskIsForgottenInTime,
 	"RemoteTasksAreSeenWithTheirCall":  remoteTasksAreSeenWithTheirCall,
+	"OthersRemoteTasksAreTold":         othersRemoteTasksAreTold,
 }
 
 func (p *place) sees(t agentbus.RemoteTask) {
@@ -118,4 +119,25 @@ func remoteTasksAreSeenWithTheirCall(p *place) { // A12, X34
 		got, _ := p.remote(want.ID)
 		same(t, "task", got, want)
 	}
+}
+
+func othersRemoteTasksAreTold(p *place) { // A12
+	t := p.t
+	tell := func(want bool, agent string, payer agentbus.Payer) {
+		t.Helper()
+		got, err := p.OthersRemoteTasks(t.Context(), agent, payer)
+		ok(t, "look for tasks of others", err)
+		same(t, "others of "+string(payer)+" at "+agent, got, want)
+	}
+	tell(false, "critic", zoe)
+	p.sees(remoteTask("t1", time.Minute))
+	tell(false, "critic", zoe)
+	for _, other := range []agentbus.Payer{"bob", "zz"} { // before and behind
+		tell(true, "critic", other)
+	}
+	tell(false, "writer", "bob")
+	old := remoteTask("t2", agentbus.RemoteTaskAge+time.Hour)
+	old.Payer = "bob"
+	p.sees(old)
+	tell(false, "critic", zoe)
 }

@@ -129,6 +129,7 @@ type Figures interface {
 type RemoteTasks interface {
 	RemoteTask(ctx context.Context, agent, id string) (t agentbus.RemoteTask, found bool, err error)
 	RemoteContext(ctx context.Context, agent string, payer agentbus.Payer, id string) (t agentbus.RemoteTask, found bool, err error)
+	OthersRemoteTasks(ctx context.Context, agent string, payer agentbus.Payer) (bool, error)
 	SeeRemoteTask(ctx context.Context, t agentbus.RemoteTask) error
 	ForgetRemoteTasks(ctx context.Context, before time.Time, limit int) (n int, err error)
 }

@@ -1,16 +1,20 @@
-package httpx
+package http1
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // A Direct is a transport for plain HTTP/1.1 to agents nearby: it writes a
@@ -40,8 +44,6 @@ type Direct struct {
 }
 
 const (
-	directRead      = 1 << 10  // what a connection holds while its agent thinks
-	directAhead     = 16 << 10 // what one read of an answer takes that comes faster
 	maxDirectBody   = 16 << 10 // fits the buffers of any socket
 	maxDirectHeader = 1 << 20  // bytes of an answer's head
 )
@@ -49,9 +51,8 @@ const (
 // RoundTrip sends r and returns when the head of the answer is there. The body
 // must be read to its end or closed.
 func (d *Direct) RoundTrip(r *http.Request) (*http.Response, error) {
-	named := lowercase(r)
 	if !plain(r) {
-		return d.Else.RoundTrip(named) //nolint:wrapcheck // it stands in for us
+		return httpx.Lowercase(d.Else).RoundTrip(r) //nolint:wrapcheck // it stands in for us
 	}
 	addr := r.URL.Host
 	if r.URL.Port() == "" {
@@ -65,19 +66,17 @@ func (d *Direct) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(r.Context(), func() { _ = c.SetDeadline(time.Unix(1, 0)) }) // wakes whoever reads or writes
-	resp, err := c.exchange(named, d.HeaderTimeout)
+	resp, err := c.exchange(r, d.HeaderTimeout)
 	if err != nil {
 		stop()
 		_ = c.Close()
 		return nil, errors.Join(context.Cause(r.Context()), err)
 	}
-	resp.Request = r
-	body := &directBody{direct: d, conn: c, addr: addr, ctx: r.Context(), stop: stop, body: resp.Body, reuse: !resp.Close && !r.Close}
-	if resp.Body == http.NoBody {
-		body.end(nil)
-		return resp, nil
+	b := &answerBody{direct: d, conn: c, addr: addr, ctx: r.Context(), stop: stop, response: resp, reuse: !r.Close}
+	if err := b.frame(); err != nil {
+		b.end(err)
+		return nil, b.err
 	}
-	resp.Body = body
 	return resp, nil
 }
 
@@ -169,9 +168,7 @@ func (d *Direct) connect(ctx context.Context, addr string) (*directConn, error) 
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the address
 	}
-	c := &directConn{Conn: conn}
-	c.r = bufio.NewReaderSize(c, directRead)
-	return c, nil
+	return &directConn{Conn: conn, in: input{first: shortRoom}}, nil
 }
 
 func (d *Direct) idleTimeout() time.Duration {
@@ -218,67 +215,8 @@ func (d *Direct) keep(addr string, c *directConn) {
 // A directConn is a connection to an agent.
 type directConn struct {
 	net.Conn
-	r         *bufio.Reader
-	head      int // bytes that the head of the answer may still have; below 0: the head is over
+	in        input // of answers
 	idleSince time.Time
-
-	// ahead is what has come beyond what was asked for, at begins the rest of it.
-	// full: the last read left nothing of its room, so there is more.
-	ahead *[]byte
-	at    int
-	full  bool
-}
-
-// aheads are shared: a stream that waits for its agent, as most do most of the
-// time, holds none.
-var aheads = sync.Pool{New: func() any { b := make([]byte, directAhead); return &b }}
-
-var errLongHeader = errors.New("the head of the answer is too long")
-
-// Read reads from the agent and bounds the head of its answer.
-func (c *directConn) Read(p []byte) (int, error) {
-	if c.head == 0 {
-		return 0, errLongHeader
-	}
-	if c.head > 0 && len(p) > c.head {
-		p = p[:c.head]
-	}
-	n, err := c.readAhead(p)
-	if c.head > 0 {
-		c.head -= n
-	}
-	return n, err //nolint:wrapcheck // bufio and http look at it
-}
-
-// readAhead reads into p: what came before and was not asked for, else from the
-// agent. One that sends faster than p takes it is read in larger pieces.
-func (c *directConn) readAhead(p []byte) (n int, err error) {
-	switch {
-	case c.ahead != nil:
-	case !c.full || len(p) >= directAhead:
-		n, err = c.Conn.Read(p)
-		c.full = n == len(p)
-		return n, err //nolint:wrapcheck // as above
-	default:
-		c.ahead, _ = aheads.Get().(*[]byte)
-		n, err = c.Conn.Read((*c.ahead)[:directAhead])
-		*c.ahead, c.at, c.full = (*c.ahead)[:n], 0, n == directAhead
-	}
-	n = copy(p, (*c.ahead)[c.at:])
-	if c.at += n; c.at == len(*c.ahead) {
-		aheads.Put(c.ahead)
-		c.ahead = nil
-	}
-	return n, err //nolint:wrapcheck // as above
-}
-
-// buffered returns how much has come and was not read.
-func (c *directConn) buffered() int {
-	n := c.r.Buffered()
-	if c.ahead != nil {
-		n += len(*c.ahead) - c.at
-	}
-	return n
 }
 
 // exchange writes r and reads the head of the answer to it.
@@ -295,17 +233,12 @@ func (c *directConn) exchange(r *http.Request, timeout time.Duration) (*http.Res
 			return nil, r.Context().Err() //nolint:wrapcheck // RoundTrip adds its cause
 		}
 	}
-	c.head = maxDirectHeader
-	for {
-		resp, err := http.ReadResponse(c.r, r)
+	for most := maxDirectHeader; ; {
+		resp, err := c.readAnswer(r, &most)
 		if err != nil { // also when the agent answered and hung up while it was written to
-			if c.head == 0 {
-				err = errLongHeader
-			}
 			return nil, errors.Join(writeErr, err)
 		}
 		if resp.StatusCode >= http.StatusOK {
-			c.head = -1
 			resp.Close = resp.Close || writeErr != nil
 			if timeout > 0 {
 				err = c.SetReadDeadline(time.Time{})
@@ -322,85 +255,83 @@ func (c *directConn) exchange(r *http.Request, timeout time.Duration) (*http.Res
 // process.
 var ErrUnsent = errors.New("nothing was sent")
 
-// requests are shared: an answer that takes its time holds none.
-var requests = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// send writes r in one piece, and reports whether it tried to. Into a
-// bufio.Writer, net/http would flush the head on its own before it asks for a
-// body of a kind that it does not know: a system call more, and the agent would
-// be woken twice.
+// send writes r in one piece, and reports whether it tried to.
 func (c *directConn) send(r *http.Request) (tried bool, err error) {
-	b, _ := requests.Get().(*bytes.Buffer)
-	defer requests.Put(b)
-	b.Reset()
-	if err := r.Write(b); err != nil {
+	b := newBuffer()
+	defer b.release()
+	if b.b, err = appendRequest(b.b, r); err != nil {
 		return false, errors.Join(ErrUnsent, err)
 	}
-	n, err := c.Write(b.Bytes())
+	n, err := c.Write(b.b)
 	if err != nil && n == 0 {
 		err = errors.Join(ErrUnsent, err)
 	}
 	return true, err
 }
 
-// A directBody gives the connection back at the end of the answer.
-type directBody struct {
-	direct *Direct
-	conn   *directConn // nil once it is given back
-	addr   string
-	ctx    context.Context //nolint:containedctx // of the request, whose answer this is
-	stop   func() bool
-	body   io.ReadCloser
-	reuse  bool
-	err    error // what Read returns after the end
+// appendRequest appends r as it is sent, with its body, which it closes. The
+// headers of the protocol are named as P1 writes them: there are runtimes that
+// look up the exact case, and for them a depth that is spelled otherwise is none.
+func appendRequest(b []byte, r *http.Request) ([]byte, error) {
+	if r.Body != nil {
+		defer func() { _ = r.Body.Close() }() // a transport closes what it was given
+	}
+	host := r.Host
+	if host == "" {
+		host = r.URL.Host
+	}
+	target := r.URL.RequestURI()
+	if !token(r.Method) || !visible(target) || !ascii(host) {
+		return b, errors.New("the request cannot be written: its method, its target or its host is none")
+	}
+	b = append(append(append(append(b, r.Method...), ' '), target...), " HTTP/1.1\r\n"...)
+	b = appendField(b, "Host", host)
+	if _, told := r.Header["User-Agent"]; !told {
+		b = appendField(b, "User-Agent", "agentbus")
+	}
+	if r.ContentLength > 0 || r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch {
+		b = appendField(b, "Content-Length", strconv.FormatInt(r.ContentLength, 10))
+	}
+	if r.Close {
+		b = appendField(b, "Connection", "close")
+	}
+	at := len(b)
+	b = appendHeader(b, r.Header, framedByUs)
+	lowerNames(b[at:])
+	return appendBody(append(b, "\r\n"...), r)
 }
 
-func (b *directBody) Read(p []byte) (int, error) {
-	if b.conn == nil {
-		return 0, b.err
-	}
-	n, err := b.body.Read(p)
-	if err != nil {
-		b.end(err)
-		err = b.err
-	}
-	return n, err
-}
-
-// Buffered returns how much of the answer is here already.
-func (b *directBody) Buffered() int {
-	if b.conn == nil {
-		return 0
-	}
-	return b.conn.buffered()
-}
-
-// Close ends the answer. One that was not read to its end takes its connection
-// with it.
-func (b *directBody) Close() error {
-	if b.conn != nil {
-		b.reuse = false
-		b.end(http.ErrBodyReadAfterClose)
-	}
-	return nil
-}
-
-func (b *directBody) end(err error) {
-	c := b.conn
-	b.conn = nil
-	if b.err = err; err == nil {
-		b.err = io.EOF
-	}
-	whole := err == nil || errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)
-	if !b.stop() { // the request ended first: its deadline may still be set on the connection
-		whole = false
-		if b.err != io.EOF { //nolint:errorlint // io.EOF is returned as it is
-			b.err = errors.Join(context.Cause(b.ctx), b.err)
+// lowerNames names the headers of the protocol among header lines in lower case.
+func lowerNames(lines []byte) {
+	for len(lines) > 0 {
+		name := lines[:max(0, bytes.IndexByte(lines, ':'))]
+		if agentbus.IsProtocolHeader(string(name)) {
+			for i, c := range name {
+				if 'A' <= c && c <= 'Z' {
+					name[i] = c + 'a' - 'A'
+				}
+			}
 		}
+		lines = lines[bytes.IndexByte(lines, '\n')+1:]
 	}
-	if whole && b.reuse && c.buffered() == 0 {
-		b.direct.keep(b.addr, c)
-		return
+}
+
+// framedByUs are headers that a request tells otherwise.
+var framedByUs = []string{"Host", "Content-Length", "Transfer-Encoding", "Trailer"}
+
+// appendBody appends the body of r, which has the length that r tells.
+func appendBody(b []byte, r *http.Request) ([]byte, error) {
+	if r.ContentLength == 0 {
+		return b, nil
 	}
-	_ = c.Close()
+	at, want := len(b), len(b)+int(r.ContentLength)
+	b = slices.Grow(b, int(r.ContentLength)+1)[:want+1] // a byte more, to see its end
+	n, err := io.ReadFull(r.Body, b[at:])
+	switch {
+	case err == nil || at+n < want && errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
+		return b[:at], fmt.Errorf("the body of the request has not the %d bytes that it tells", r.ContentLength)
+	case !errors.Is(err, io.ErrUnexpectedEOF):
+		return b[:at], err //nolint:wrapcheck // who made the body knows it
+	}
+	return b[:want], nil
 }

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package httpx
+package http1
 
 import "net"
 

@@ -1,4 +1,4 @@
-package httpx_test
+package http1_test
 
 import (
 	"bufio"
