@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,6 +140,8 @@ func (h handler) check(req *sdk.SendMessageRequest) (text string, err error) {
 		return "", fault(CodeInvalidParams, "", "the role of the message is not ROLE_USER", "send ROLE_USER")
 	case len(m.Parts) == 0:
 		return "", fault(CodeInvalidParams, "", "the message has no parts", "send a part with text")
+	case slices.ContainsFunc(m.Parts, func(p *sdk.Part) bool { return p == nil || p.Content == nil }):
+		return "", fault(CodeInvalidParams, "", "a part of the message holds nothing", "send text, data, a file or a link in each part")
 	case req.Config != nil && req.Config.PushConfig != nil: // X36
 		return "", errNoPush
 	}

@@ -413,6 +413,7 @@ func TestFaceRefuses(t *testing.T) {
 		"parameters of another kind":    {"", rpc("SendMessage", `[]`), nil, 200, -32602, "INVALID_PARAMS"},
 		"no role":                       {"", rpc("SendMessage", `{"message":{"messageId":"e","parts":[{"text":"x"}]}}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"A38 a file":                    {"", rpc("SendMessage", `{"message":{"messageId":"f","role":"ROLE_USER","parts":[{"raw":"/9g=","mediaType":"image/jpeg","filename":"cat.jpg"}]}}`), nil, 200, -32005, "CONTENT_TYPE_NOT_SUPPORTED"},
+		"A38 a part of nothing":         {"", rpc("SendMessage", `{"message":{"messageId":"g","role":"ROLE_USER","parts":[{"text":"x"},null]}}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"a page too long":               {"", rpc("ListTasks", `{"pageSize":101}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"a token of nobody":             {"", rpc("ListTasks", `{"pageToken":"x"}`), nil, 200, -32602, "INVALID_PARAMS"},
 	} {

@@ -81,9 +81,10 @@ func MethodOf(name string) Method {
 }
 
 // MethodAt returns the method of an HTTP+JSON request, and the id of the task
-// that its path names. path is escaped, below the agent's mount. What stands
-// before the method's own path is the tenant's, or the /v1 of A2A 0.3. Empty
-// segments, and one at the end, are as if they were not there.
+// that its path names, for a method that is not known too. path is escaped, below
+// the agent's mount. What stands before the method's own path is the tenant's, or
+// the /v1 of A2A 0.3. Empty segments, and one at the end, are as if they were not
+// there.
 func MethodAt(verb, path string) (m Method, task string) {
 	segments := strings.FieldsFunc(path, func(c rune) bool { return c == '/' })
 	for i := range methods {
@@ -95,7 +96,28 @@ func MethodAt(verb, path string) (m Method, task string) {
 			return methods[i], id
 		}
 	}
-	return other, ""
+	return other, taskIn(segments)
+}
+
+// taskIn returns the id of the task that the path of a method which is not known
+// names: what follows tasks, without the action behind it.
+func taskIn(segments []string) string {
+	at := slices.Index(segments, "tasks") + 1
+	if at == 0 || at == len(segments) {
+		return ""
+	}
+	id, err := url.PathUnescape(segments[at])
+	if err != nil {
+		return ""
+	}
+	if colon := strings.LastIndexByte(id, ':'); colon >= 0 && isAction(id[colon+1:]) {
+		return id[:colon]
+	}
+	return id
+}
+
+func isAction(s string) bool {
+	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
 // match compares the segments of a path with those of a method.

@@ -90,11 +90,11 @@ func PeekID(body []byte) []byte {
 // names that of all but sends.
 func (c *Call) task() string {
 	switch {
-	case c.Operation.Executes(), c.Operation == OpOther, c.Operation == OpCard, c.Operation == OpList:
+	case c.Operation.Executes(), c.Operation == OpCard, c.Operation == OpList, c.TaskID != "":
 		return c.TaskID
 	case c.Binding == REST:
 		return c.TaskID
-	case c.Operation == OpPush && c.paramTask != "": // where id is that of the configuration
+	case (c.Operation == OpPush || c.Operation == OpOther) && c.paramTask != "": // where id is that of something else
 		return c.paramTask
 	}
 	if c.paramID != "" {

@@ -169,7 +169,7 @@ func TestMethods(t *testing.T) {
 		"GET /tasks": "list ", "GET /tasks/t1": "get t1", "GET /tasks/t%2F1": "get t/1", "POST /tasks/t1:cancel": "cancel t1", "GET /tasks/t1:subscribe": "subscribe t1", "POST /tasks/t1:subscribe/": "subscribe t1",
 		"POST /tasks/t1/pushNotificationConfigs": "push t1", "DELETE /x/tasks/t1/pushNotificationConfigs/c": "push t1",
 		"GET /extendedAgentCard": "card ", "GET /v1/card": "card ",
-		"PUT /message:send": "other ", "GET /tasks/:cancel": "other ", "POST /tasks/t1": "other ", "GET /": "other ", "GET /tasks/%zz": "other ",
+		"PUT /message:send": "other ", "GET /tasks/:cancel": "other ", "POST /tasks/t1": "other t1", "POST /acme/tasks/t%3A1:forget": "other t:1", "PUT /tasks/urn:1/x": "other urn:1", "GET /": "other ", "GET /tasks/%zz": "other ",
 	} {
 		verb, path, _ := strings.Cut(line, " ")
 		m, task := a2a.MethodAt(verb, path)

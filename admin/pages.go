@@ -87,10 +87,10 @@ func (a *API) frame(r *http.Request, p *console.Page) error {
 	p.Who, p.CSRF = x.who.ID, x.csrf
 	p.Screens = console.Screens()
 	p.Strip = strip(a.vitals(r.Context()))
-	waiting, err := a.cfg.Interrupts.Interrupts(r.Context(), agentbus.InterruptQuery{Limit: openShown})
+	waiting, err := a.cfg.Interrupts.Interrupts(r.Context(), agentbus.InterruptQuery{Limit: openShown + 1})
 	for i := range p.Screens {
 		if p.Screens[i].URL == "/console/inbox" {
-			p.Screens[i].Count = len(waiting)
+			p.Screens[i].Count, p.Screens[i].More = min(len(waiting), openShown), len(waiting) > openShown
 		}
 	}
 	return err

@@ -151,3 +151,18 @@ func TestTheInboxStaysAsItWasFiltered(t *testing.T) {
 	}
 	s.page("/console/inbox?payer=zoe&decided=by").shows(t, "decided", "Who decided ↑", "denied", "Nothing that waits is like that")
 }
+
+// U3: what waits beyond the first page is on the next, and no count says less than
+// there is.
+func TestManyInterruptsArePaged(t *testing.T) {
+	t.Parallel()
+	b := open(t, nil)
+	for i := range 51 {
+		b.park(agentbus.RunID("run_"+strconv.Itoa(i)), "zoe")
+	}
+	page := b.visit().page("/console/inbox")
+	page.shows(t, "inbox", "51 waiting", `<span class="depth">50+</span>`, "50 of 51", `rel="next"`)
+	if n := strings.Count(page.body, `<li class="card interrupt"`); n != 50 {
+		t.Errorf("%d stand on the first page", n)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -17,9 +18,11 @@ type events struct {
 	*answer
 	kept    http.Header
 	tap     tap
-	begun   bool   // the head is out; a REST caller waits for the first event (A14)
-	first   []byte // what came before
-	data    []byte // of the first event
+	begun   bool            // the head is out; a REST caller waits for the first event (A14)
+	first   []byte          // what came before that may go on
+	unread  []byte          // the event so far, which may be of another's task (A12)
+	large   *a2a.TaskFinder // looks into an event that is too long to wait for; nil: there is none
+	data    []byte          // of the first event
 	frames  int
 	usage   agentbus.Usage
 	used    bool   // the agent told a usage
@@ -156,25 +159,29 @@ func (s *events) begin() {
 // errAnswered ends a stream whose first event became an answer of its own.
 var errAnswered = errors.New("the stream was answered with its first event")
 
-// take passes a piece on, but for the end of a call's stream.
+// take passes on what a piece completes, but for the end of a call's stream.
 func (s *events) take(b []byte) error {
 	at := s.tap.feed(b)
 	if s.fault != nil {
 		return s.fault
 	}
+	b, at, err := s.sift(b, at)
+	if err != nil {
+		return err
+	}
 	if !s.begun {
-		if at >= 0 {
-			at += len(s.first)
-		}
-		s.first = append(s.first, b...)
 		switch {
-		case s.frames == 0 && len(s.first) < a2a.MaxFrame:
+		case s.frames == 0 && s.large == nil && len(s.first) < a2a.MaxFrame:
+			s.first = append(s.first, b...)
 			return nil
 		case s.frames > 0 && s.exchange.toldError():
 			return s.answerError()
 		}
 		s.begin()
-		b, s.first = s.first, nil
+		if at >= 0 {
+			at += len(s.first)
+		}
+		b, s.first = append(s.first, b...), nil
 	}
 	switch {
 	case s.exchange.flight == nil || s.settled:
@@ -187,6 +194,46 @@ func (s *events) take(b []byte) error {
 		b = b[:at]
 	}
 	return s.forward(b)
+}
+
+// sift returns what may go on with a piece: events that were looked at whole. Of
+// one that is longer than what is read, its beginning must name the task. at is
+// where the event that ends the stream begins, or negative.
+func (s *events) sift(b []byte, at int) (pass []byte, _ int, err error) {
+	seen := s.tap.seen
+	if s.large != nil {
+		rest := len(b)
+		if seen > 0 {
+			rest = seen
+		}
+		if err := s.owns(&a2a.Frame{Tasks: s.large.Feed(b[:rest])}); err != nil {
+			return nil, at, err
+		}
+		if seen > 0 {
+			s.large = nil
+		}
+		seen = rest
+	}
+	own := len(s.unread) > 0
+	if own {
+		if at > 0 {
+			at += len(s.unread)
+		}
+		if seen > 0 {
+			seen += len(s.unread)
+		}
+		b, s.unread = append(s.unread, b...), nil
+	}
+	switch rest := b[seen:]; {
+	case len(rest) > a2a.MaxFrame:
+		s.large = a2a.NewTaskFinder(s.tap.binding)
+		return b, at, s.begins(s.large, rest)
+	case own && seen == 0:
+		s.unread = b
+	case len(rest) > 0:
+		s.unread = slices.Clone(rest)
+	}
+	return b[:seen], at, nil
 }
 
 // forward passes bytes on, and stores those of a call.
@@ -295,8 +342,10 @@ func (s *events) finish(err error) {
 }
 
 // closed judges a stream that the agent ended. That of a call must have told its
-// end (G15); what is only passed is as the agent left it.
+// end (G15); what is only passed is as the agent left it, but for a last event that
+// cannot be read.
 func (s *events) closed() error {
+	frames := s.frames
 	err := s.tap.close()
 	stopped := s.ctx.Err() != nil && !errors.Is(context.Cause(s.ctx), errEnded) // by us, which looks like an end
 	switch {
@@ -313,9 +362,14 @@ func (s *events) closed() error {
 		return nil
 	case !s.begun:
 		s.begin()
-		if err := s.forward(s.first); err != nil {
-			return err
-		}
 	}
+	rest := s.first
+	if s.frames > frames {
+		rest = append(rest, s.unread...)
+	}
+	if s.exchange.flight == nil || s.settled {
+		return s.write(rest)
+	}
+	s.held = append(s.held, rest...)
 	return s.settle()
 }

@@ -84,7 +84,7 @@ func (g *Gateway) locate(ctx context.Context, x *exchange) error {
 			return errNotYours
 		case found:
 			x.pinned = t.Upstream
-		default:
+		case c.Operation != a2a.OpOther: // whose id may be that of something else
 			x.pinned = urls[0].name
 		}
 	case c.Operation == a2a.OpList && len(urls) > 1:

@@ -114,6 +114,12 @@ func TestA2AAnothersTask(t *testing.T) {
 		{"GET", "/a2a/critic/rest//tasks/task%2Dx/", "", "404 404 TASK_NOT_FOUND"},
 		{"GET", "/a2a/critic/rest/acme/tasks/task-x:subscribe", "", "404 404 TASK_NOT_FOUND"},
 		{"DELETE", "/a2a/critic/rest/tasks/task-x/pushNotificationConfigs/1", "", "404 404 TASK_NOT_FOUND"},
+		{"POST", "/a2a/critic", rpc("r1", "getTask", `{"id":"task-x"}`), "200 -32001 TASK_NOT_FOUND"},
+		{"POST", "/a2a/critic", rpc("r1", "acme/forget", `{"id":"task-x"}`), "200 -32001 TASK_NOT_FOUND"},
+		{"POST", "/a2a/critic", rpc("r1", "acme/forget", `{"task_id":"task-x","id":"1"}`), "200 -32001 TASK_NOT_FOUND"},
+		{"PUT", "/a2a/critic/rest/tasks/task-x/pushNotificationConfigs/1", "{}", "404 404 TASK_NOT_FOUND"},
+		{"DELETE", "/a2a/critic/rest/v1/tasks/task-x", "", "404 404 TASK_NOT_FOUND"},
+		{"POST", "/a2a/critic/rest/tasks/task%2dx:forget", "{}", "404 404 TASK_NOT_FOUND"},
 	} {
 		got := b.send(c.method, c.path, c.body, asBob)
 		if strings.Contains(c.body, "SubscribeToTask") { // A14: who reads events reads an event
@@ -254,8 +260,10 @@ func TestA2ALargeAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, req := range [][3]string{
-				{"POST", "/a2a/critic", rpc("r1", "SendMessage", say("m"))}, {"POST", "/a2a/critic/rest/message:send", say("m")},
-				{"POST", "/a2a/critic", rpc("r1", "GetTask", `{"id":"alias"}`)}, {"GET", "/a2a/critic/rest/tasks/alias", ""},
+				{"POST", "/a2a/critic", rpc("r1", "SendMessage", say("m"))},
+				{"POST", "/a2a/critic/rest/message:send", say("m")},
+				{"POST", "/a2a/critic", rpc("r1", "GetTask", `{"id":"alias"}`)},
+				{"GET", "/a2a/critic/rest/tasks/alias", ""},
 			} {
 				run := "r" + strconv.Itoa(i)
 				got := b.send(req[0], req[1], req[2], append(turn(run, run+".t0.critic"), asAlice)...)
@@ -284,6 +292,67 @@ func TestA2ALargeAnswers(t *testing.T) {
 			}
 			if got := b.send("POST", "/a2a/critic", rpc("r1", "SendStreamingMessage", say("m9")), asAlice); !strings.HasPrefix(fault(got), "502") && !strings.Contains(got.body, "AGENT_UNAVAILABLE") {
 				t.Errorf("a stream: %.300s", got.body)
+			}
+		})
+	}
+}
+
+// A12, X34: of a stream that tells of another's task nothing of that event is told,
+// however long it is and in however many pieces it comes.
+func TestA2AAnothersTaskInAStream(t *testing.T) {
+	t.Parallel()
+	pieces := func(w http.ResponseWriter, s string) {
+		for len(s) > 0 {
+			n := min(len(s), 20<<10)
+			_, _ = io.WriteString(w, s[:n])
+			_ = http.NewResponseController(w).Flush()
+			s = s[n:]
+		}
+	}
+	for name, size := range map[string]int{"short": 10, "long": 64 << 10, "too long to be read": a2a.MaxFrame + 64<<10} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if size > a2a.MaxFrame && testing.Short() {
+				t.Skip("22 MB")
+			}
+			event := func(rest bool, id, text string) string {
+				e := `{"artifactUpdate":{"taskId":"` + id + `","contextId":"c","artifact":{"parts":[{"text":"` + text + `"}]}}}`
+				if !rest {
+					e = `{"jsonrpc":"2.0","id":"r1","result":` + e + `}`
+				}
+				return "event: message\ndata: " + e + "\n\n"
+			}
+			mine, secret := strings.Repeat("m", size), strings.Repeat("z", size)
+			a := newA2A(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				rest := !strings.HasPrefix(r.URL.Path, "/rpc")
+				pieces(w, ": hello\n\n"+event(rest, "mine", mine)+event(rest, "mine", "more"))
+				pieces(w, event(rest, "theirs", secret))
+			})
+			store := openStore(t, t.TempDir()+"/bus.db")
+			b := busOver(t, store, "", func(c *gateway.Config) { c.A2A.Tasks = store }, a)
+			theirs := agentbus.RemoteTask{Agent: "critic", ID: "theirs", Upstream: a.URL.String(), Payer: "user:somebody", Seen: time.Now()}
+			if err := store.SeeRemoteTask(t.Context(), theirs); err != nil {
+				t.Fatal(err)
+			}
+			for i, req := range [][3]string{
+				{"POST", "/a2a/critic", rpc("r1", "SendStreamingMessage", say("m"))},
+				{"POST", "/a2a/critic/rest/message:stream", say("m")},
+				{"POST", "/a2a/critic", rpc("r1", "SubscribeToTask", `{"id":"alias"}`)},
+				{"GET", "/a2a/critic/rest/tasks/alias:subscribe", ""},
+			} {
+				run := "r" + strconv.Itoa(i)
+				got := b.send(req[0], req[1], req[2], append(turn(run, run+".t0.critic"), asAlice)...)
+				told, last, found := strings.Cut(got.body, event(i%2 == 1, "mine", mine)+event(i%2 == 1, "mine", "more"))
+				if size < 1<<10 { // all in one piece: nothing of it goes on
+					told, last, found = ": hello\n\n", got.body, true
+				}
+				if told != ": hello\n\n" || !found || strings.Contains(last, "zz") || !strings.Contains(last, "TASK_NOT_FOUND") {
+					t.Errorf("%v: %.200s … %.200s", req, got, last)
+				}
+				if i < 2 {
+					b.one(run, agentbus.CallVoided)
+				}
 			}
 		})
 	}

@@ -32,7 +32,7 @@ type recorder struct {
 	redactor Redactor
 	most     int         // bytes of a body that are kept
 	sent     http.Header // to the agent; of several tries, to the last one
-	answer   told        // to the caller
+	answer   passed      // to the caller
 }
 
 // recording returns what is kept of a call that comes as r; nil: nothing is.

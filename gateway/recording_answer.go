@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"encoding/json"
 	"hash/maphash"
 	"net/http"
 	"slices"
@@ -14,9 +15,9 @@ import (
 	"github.com/agentbus/agentbus/internal/sse"
 )
 
-// told is an answer as far as the gateway holds it, until the attempt ends and it
-// is recorded.
-type told struct {
+// A passed is an answer as far as the gateway holds it, until the attempt ends and
+// it is recorded.
+type passed struct {
 	some    bool
 	stream  bool
 	encoded bool
@@ -29,7 +30,7 @@ type told struct {
 // does not count. The bytes may not change before the attempt is ended.
 func (rec *recorder) answers(h http.Header, size int64, begun, rest []byte) {
 	if rec != nil {
-		rec.answer = told{some: true, stream: isSSE(h), encoded: encoded(h), size: size, begun: begun, rest: rest}
+		rec.answer = passed{some: true, stream: isSSE(h), encoded: encoded(h), size: size, begun: begun, rest: rest}
 	}
 }
 
@@ -39,9 +40,8 @@ func (x *exchange) answered() *agentbus.RecordedBody {
 	if x.recorder == nil || !x.recorder.answer.some {
 		return nil
 	}
-	a := x.recorder.answer
-	kept := &agentbus.RecordedBody{Size: a.size}
-	x.recorder.answer = told{} // it is large
+	a, kept := x.recorder.answer, &agentbus.RecordedBody{Size: x.recorder.answer.size}
+	x.recorder.answer = passed{} // which is large, and done with
 	switch {
 	case a.encoded:
 	case a.stream:
@@ -55,7 +55,7 @@ func (x *exchange) answered() *agentbus.RecordedBody {
 // keepStream keeps the beginning of a stream, which is all that is looked at: one
 // may be hundreds of times as long as what is kept. Nothing is kept of one that
 // hides a secret, since agents say one in any number of pieces.
-func (x *exchange) keepStream(kept *agentbus.RecordedBody, a *told) {
+func (x *exchange) keepStream(kept *agentbus.RecordedBody, a *passed) {
 	most := 2 * x.recorder.most // a secret that begins in the half that is kept ends in the other
 	b := slices.Clip(a.begun[:min(len(a.begun), most)])
 	b = append(b, a.rest[:min(len(a.rest), most-len(b))]...)
@@ -86,7 +86,7 @@ func (x *exchange) hides(stream string) bool {
 		if e.Data == nil && err != nil {
 			break
 		}
-		if v := gjson.ParseBytes(e.Data); gjson.ValidBytes(e.Data) && (v.Type == gjson.JSON || v.Type == gjson.String) {
+		if v := gjson.ParseBytes(e.Data); json.Valid(e.Data) && (v.Type == gjson.JSON || v.Type == gjson.String) {
 			said.take(0, 0, v)
 		} else {
 			said.add(0, string(e.Data))

@@ -35,6 +35,7 @@ type tap struct {
 	told    func([]byte, *a2a.Frame)
 	lines   int  // of data in the event so far
 	read    bool // told was shown the event already
+	seen    int  // how much of the last bytes belongs to events that were looked at
 	blank   bool // the last line was blank: the next event has not begun
 	done    bool // the event that ends a stream of this dialect was seen
 	ended   bool // and so was the blank line behind it
@@ -44,10 +45,10 @@ type tap struct {
 // stream begins, or -1: bytes from there on wait for the settlement.
 func (t *tap) feed(b []byte) int {
 	hold, lineAt := -1, 0
-	for i := 0; i < len(b); {
+	for i := t.looked(0); i < len(b); {
 		if t.cr && b[i] == '\n' {
 			t.cr = false
-			i++
+			i = t.looked(i + 1)
 			lineAt = i
 			continue
 		}
@@ -69,10 +70,19 @@ func (t *tap) feed(b []byte) int {
 			hold = lineAt
 		}
 		t.cr = b[i+n] == '\r'
-		i += n + 1
+		i = t.looked(i + n + 1)
 		lineAt = i
 	}
 	return hold
+}
+
+// looked notes that the last bytes are read up to i, between two lines, and
+// returns i.
+func (t *tap) looked(i int) int {
+	if i == 0 || !t.some || t.read {
+		t.seen = i
+	}
+	return i
 }
 
 // lineEnd returns where the first CR or LF of b stands, or -1.

@@ -48,13 +48,17 @@ func broker(t *testing.T) (url string, of *atomic.Pointer[server.Server]) {
 func TestWhoAsksIsToldFromTheRoot(t *testing.T) {
 	t.Parallel()
 	ops := identity.StaticKey{Secret: agentbus.NewCredential("secret-of-ops"), Principal: agentbus.Principal{ID: "ops", Role: agentbus.PrincipalAdmin}}
-	for name, store := range map[string]func() string{
-		"SQLite":     func() string { return "sqlite:" + sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db")) },
-		"PostgreSQL": func() string { return stores.Database(t) },
+	for name, store := range map[string]func(testing.TB) string{
+		"SQLite": func(tb testing.TB) string {
+			tb.Helper()
+			return "sqlite:" + sqlitetest.Prepare(tb, filepath.Join(tb.TempDir(), "bus.db"))
+		},
+		"PostgreSQL": stores.Database,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			url, of := broker(t)
-			s := buildOn(t, store(), fmt.Sprintf(`
+			s := buildOn(t, store(t), fmt.Sprintf(`
 admin: {listen: '127.0.0.1:0'}
 limits: {max_depth: 20}
 agents:

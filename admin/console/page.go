@@ -19,6 +19,7 @@ type Screen struct {
 	Name  string
 	URL   string
 	Count int  // of what waits there; 0: nothing is shown
+	More  bool // there is more than Count
 	Here  bool // set by Render
 }
 

@@ -18,7 +18,7 @@ import (
 type ledgerVerbs struct {
 	Balance ledgerBalanceVerb `cmd:"" help:"Show what every payer's account comes to."`
 	Export  ledgerExportVerb  `cmd:"" help:"Print the entries, a line each: JSON, or --csv."`
-	Verify  ledgerVerifyVerb  `cmd:"" help:"Recompute every link and balance; exit 1 names the first bad entry."`
+	Verify  ledgerVerifyVerb  `cmd:"" help:"Recompute every link, balance and budget; exit 1 names the first bad one."`
 }
 
 type ledgerBalanceVerb struct {

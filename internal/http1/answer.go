@@ -75,8 +75,7 @@ func parseAnswer(resp *http.Response, head string) error {
 	if resp.Header, err = parseAnswerFields(lines); err != nil {
 		return err
 	}
-	closes := listed(resp.Header["Connection"], "close")
-	resp.Close = closes || resp.ProtoMajor == 1 && resp.ProtoMinor == 0 && !listed(resp.Header["Connection"], "keep-alive")
+	resp.Close = listed(resp.Header["Connection"], "close") || !resp.ProtoAtLeast(1, 1) && !(resp.ProtoAtLeast(1, 0) && listed(resp.Header["Connection"], "keep-alive"))
 	return nil
 }
 
@@ -91,10 +90,14 @@ func parseAnswerFields(s string) (http.Header, error) {
 			continue
 		}
 		if values := h[last]; (line[0] == ' ' || line[0] == '\t') && len(values) > 0 {
-			values[len(values)-1] += " " + strings.TrimLeft(line, " \t")
+			values[len(values)-1] = strings.TrimLeft(values[len(values)-1]+" "+strings.TrimLeft(line, " \t"), " ")
 			continue
 		}
 		name, value, ok := strings.Cut(line, ":")
+		if ok && strings.Contains(name, " ") {
+			last = ""
+			continue // it is no header that could be passed on
+		}
 		if !ok || !token(name) {
 			return nil, errors.New("a header line of the answer has no name")
 		}
@@ -131,16 +134,19 @@ func (b *answerBody) frame() error {
 	resp := b.response
 	codings := resp.Header["Transfer-Encoding"]
 	delete(resp.Header, "Transfer-Encoding")
+	if len(codings) > 0 && resp.ProtoAtLeast(1, 1) {
+		resp.Trailer = announced(resp.Header)
+	}
 	switch length, err := lengthOf(resp.Header); {
-	case bodiless(resp.StatusCode), err == nil && resp.Request.Method == http.MethodHead:
+	case err == nil && resp.Request.Method == http.MethodHead:
 		resp.ContentLength = length
-	case len(codings) > 0 && resp.ProtoMinor > 0:
+	case bodiless(resp.StatusCode):
+	case len(codings) > 0 && resp.ProtoAtLeast(1, 1):
 		if len(codings) > 1 || !strings.EqualFold(codings[0], "chunked") {
 			return errors.New("the Transfer-Encoding of the answer is not chunked alone")
 		}
-		b.chunked, resp.TransferEncoding, resp.ContentLength = true, []string{"chunked"}, -1
+		b.chunked, b.chunks.lenient, resp.TransferEncoding, resp.ContentLength = true, true, []string{"chunked"}, -1
 		delete(resp.Header, "Content-Length")
-		resp.Trailer = announced(resp.Header)
 	case err != nil:
 		return err
 	default:

@@ -1,11 +1,8 @@
 package http1
 
 import (
-	"bytes"
-	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -18,10 +15,9 @@ type body struct {
 	response *response
 
 	mu        sync.Mutex // guards what follows: a handler may read in a goroutine of its own
-	left      int64      // of the body, or of the chunk
+	left      int64      // of a body that is not chunked
 	chunked   bool
-	inside    bool  // a chunk: CRLF follows it
-	excess    int64 // bytes of framing beyond what data of this size needs
+	chunks    chunks
 	continues bool  // the caller waits to be told to go on
 	done      bool  // all of it was read
 	err       error // what Read returns from now on
@@ -55,80 +51,24 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 func (b *body) read(p []byte) (int, error) {
-	if b.chunked && b.left == 0 {
-		if err := b.nextChunk(); err != nil {
+	if b.chunked && b.chunks.left == 0 {
+		if err := b.chunks.next(&b.conn.in, b.conn.net, b.conn.server.MaxHeader); err != nil {
 			return 0, err
 		}
 	}
-	n, err := b.conn.in.read(b.conn.net, p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
+	left := &b.left
+	if b.chunked {
+		left = &b.chunks.left
+	}
+	n, err := b.conn.in.read(b.conn.net, p[:min(int64(len(p)), *left)])
+	*left -= int64(n)
 	switch {
-	case b.left == 0 && !b.chunked:
+	case *left == 0 && !b.chunked:
 		return n, io.EOF
 	case n > 0:
 		return n, nil
-	case errors.Is(err, io.EOF):
-		return 0, io.ErrUnexpectedEOF
 	}
-	return 0, err
-}
-
-// nextChunk reads up to the data of the next chunk, or past the end of the body,
-// which is io.EOF.
-func (b *body) nextChunk() error {
-	if b.inside {
-		line, err := b.line()
-		if err != nil {
-			return err
-		}
-		if b.inside = len(line) > 0; b.inside {
-			return invalid("a chunk of the body is longer than it tells")
-		}
-	}
-	line, err := b.line()
-	if err != nil {
-		return err
-	}
-	digits, _, _ := bytes.Cut(bytes.TrimRight(line, " \t"), []byte(";"))
-	size, err := strconv.ParseUint(string(digits), 16, 62)
-	if err != nil || len(digits) > maxDigits {
-		return invalid("the length of a chunk of the body is no hexadecimal number of up to 16 digits")
-	}
-	if b.excess = max(0, b.excess+int64(len(line))+4-16-2*int64(size)); b.excess > maxExcess {
-		return invalid("the body has more framing than data")
-	}
-	b.left, b.inside = int64(size), true
-	if size == 0 {
-		return b.trailers()
-	}
-	return nil
-}
-
-// trailers reads what stands behind the last chunk, which is left out.
-func (b *body) trailers() error {
-	for most := b.conn.server.MaxHeader; ; {
-		line, err := b.line()
-		switch {
-		case err != nil:
-			return err
-		case len(line) == 0:
-			return io.EOF
-		}
-		if most -= len(line); most < 0 {
-			return invalid("the trailers of the body are over the limit")
-		}
-		if _, _, fault := splitField(string(line)); fault != nil {
-			return fault
-		}
-	}
-}
-
-func (b *body) line() ([]byte, error) {
-	line, err := b.conn.in.line(b.conn.net)
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return line, err
+	return 0, cut(err)
 }
 
 // Close ends the reading.

@@ -21,6 +21,7 @@ type chunks struct {
 	left     int64 // of the chunk
 	inside   bool  // a chunk: CRLF follows it
 	excess   int64 // bytes of framing beyond what data of this size needs
+	lenient  bool  // of trailers, which agents end as they like
 	trailers http.Header
 }
 
@@ -28,7 +29,7 @@ type chunks struct {
 // which is io.EOF. They have at most so many bytes.
 func (k *chunks) next(in *input, from net.Conn, most int) error {
 	if k.inside {
-		line, err := in.line(from)
+		line, err := in.line(from, false)
 		if err != nil {
 			return cut(err)
 		}
@@ -36,7 +37,7 @@ func (k *chunks) next(in *input, from net.Conn, most int) error {
 			return errors.New("a chunk of the body is longer than it tells")
 		}
 	}
-	line, err := in.line(from)
+	line, err := in.line(from, false)
 	if err != nil {
 		return cut(err)
 	}
@@ -58,7 +59,7 @@ func (k *chunks) next(in *input, from net.Conn, most int) error {
 // end reads the trailers.
 func (k *chunks) end(in *input, from net.Conn, most int) error {
 	for {
-		line, err := in.line(from)
+		line, err := in.line(from, k.lenient)
 		switch {
 		case err != nil:
 			return cut(err)

@@ -74,8 +74,8 @@ func asked(r *bufio.Reader) bool {
 	return err == nil
 }
 
-// says is an agent that answers every request with raw bytes.
-func says(t *testing.T, raw string, once bool) string {
+// answering is an agent that answers every request with raw bytes.
+func answering(t *testing.T, raw string, once bool) string {
 	t.Helper()
 	return rawAgent(t, func(c *net.TCPConn, r *bufio.Reader, _ int) {
 		for asked(r) {
@@ -174,7 +174,7 @@ func TestDirectReadsEveryFraming(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url, d := says(t, test.raw, test.closes), direct(t)
+			url, d := answering(t, test.raw, test.closes), direct(t)
 			for range 2 { // also on a connection that was kept
 				r := post(t.Context(), t, url, "ping")
 				if test.method != "" {
@@ -410,7 +410,7 @@ func (n *noted) Close() error { n.closed = true; return nil }
 
 func TestDirectClosesTheBodyOfARequest(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]string{"nobody listens": "http://127.0.0.1:1/", "answered": says(t, ok, false)} {
+	for name, url := range map[string]string{"nobody listens": "http://127.0.0.1:1/", "answered": answering(t, ok, false)} {
 		r, body := post(t.Context(), t, url, ""), &noted{Reader: strings.NewReader("ping")}
 		r.Body, r.ContentLength = body, 4
 		_, err := call(direct(t), r)

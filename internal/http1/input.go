@@ -134,14 +134,17 @@ func (in *input) read(c net.Conn, p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // it is the connection's
 }
 
-// line returns the next line of the framing of a body, without its CRLF.
-func (in *input) line(c net.Conn) ([]byte, error) {
+// line returns the next line of the framing of a body, without its end: CRLF, or
+// where that is lenient a line feed alone.
+func (in *input) line(c net.Conn, lenient bool) ([]byte, error) {
 	for {
 		rest := in.rest()
 		i := bytes.IndexByte(rest, '\n')
 		switch {
 		case i >= maxChunkLine || i < 0 && len(rest) >= maxChunkLine:
 			return nil, errors.New("a line within the body is over the limit")
+		case i >= 0 && lenient:
+			return bytes.TrimSuffix(in.take(i + 1)[:i], []byte("\r")), nil
 		case i == 0 || i > 0 && bytes.IndexByte(rest[:i], '\r') != i-1:
 			return nil, errors.New("a line within the body ends in a line feed or a carriage return alone")
 		case i > 0:

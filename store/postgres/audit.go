@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/agentbus/agentbus"
 )
@@ -27,8 +29,8 @@ func (s *Store) Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.
 
 // VerifyLedger reads every entry and recomputes every link and balance, and
 // holds them against the calls: each settled call has exactly one charge, of
-// its cost, and the sums are equal (G28, I1). What budgets hold is held against
-// the calls in flight. It reads one state of the store, from the disk to the
+// its cost, and the sums are equal (G28, I1). What budgets hold and have spent is
+// recomputed from the calls in flight and the entries (G27). It reads one state of the store, from the disk to the
 // end, and takes no lock.
 func (s *Store) VerifyLedger(ctx context.Context) (agentbus.LedgerVerdict, error) {
 	a := &audit{charged: make(map[int64]uint64)}
@@ -169,27 +171,40 @@ func (a *audit) calls(each eachRow) error {
 	return err
 }
 
-// budgets checks what accounts hold. What they have spent, nobody else knows.
+// budgets checks what accounts hold against the calls in flight, and what they
+// have spent against the entries (G27).
 func (a *audit) budgets(each eachRow) error {
 	type sum struct{ amount, n int64 }
-	held := map[string]sum{}
-	err := each(func(r *row) bool {
-		t := readTaken(r)
-		for _, account := range t.accounts {
-			held[account] = sum{held[account].amount + int64(t.amount), held[account].n + 1}
+	held, paid := map[string]sum{}, map[string]sum{}
+	for query, sums := range map[string]map[string]sum{
+		"SELECT h.amount, h.accounts FROM holds h JOIN calls c ON c.id = h.call_id AND c.state = 'executing'": held,
+		"SELECT amount, accounts FROM entries WHERE accounts IS NOT NULL":                                     paid,
+	} {
+		err := each(func(r *row) bool {
+			t := readTaken(r)
+			for _, account := range t.accounts {
+				sums[account] = sum{sums[account].amount + int64(t.amount), sums[account].n + 1}
+			}
+			return true
+		}, query)
+		if err != nil {
+			return err
 		}
-		return true
-	}, "SELECT h.amount, h.accounts FROM holds h JOIN calls c ON c.id = h.call_id AND c.state = 'executing'")
-	if err != nil {
-		return err
 	}
-	return each(func(r *row) bool {
-		account, amount, calls, spent := r.text(), r.int64(), r.int64(), r.int64()
-		h := held[account]
-		if amount == h.amount && calls >= h.n && spent >= 0 {
+	err := each(func(r *row) bool {
+		account, amount, spent, calls := r.text(), r.int64(), r.int64(), r.int64()
+		h, p := held[account], paid[account]
+		wantSpent, wantCalls := r.int64()+p.amount, r.int64()+p.n+h.n
+		delete(paid, account)
+		if amount == h.amount && spent == wantSpent && calls == wantCalls {
 			return true
 		}
-		a.verdict.Fault = fmt.Sprintf("the budget of %s holds %d of %d calls, the calls in flight hold %d of %d", account, amount, calls, h.amount, h.n)
+		a.verdict.Fault = fmt.Sprintf("the budget of %s holds %d, has spent %d and counts %d calls; by the entries and the calls in flight it is %d, %d and %d",
+			account, amount, spent, calls, h.amount, wantSpent, wantCalls)
 		return false
-	}, "SELECT account, held, calls, spent FROM accounts ORDER BY account")
+	}, "SELECT account, held, spent, calls, before_spent, before_calls FROM accounts ORDER BY account")
+	if missing := slices.Sorted(maps.Keys(paid)); err == nil && a.verdict.Fault == "" && len(missing) > 0 {
+		a.verdict.Fault = fmt.Sprintf("the budget of %s is missing; by the entries it has spent %d", missing[0], paid[missing[0]].amount)
+	}
+	return err
 }

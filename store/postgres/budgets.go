@@ -21,9 +21,12 @@ func readTaken(r *row) (t taken) {
 	return t
 }
 
-// text returns the accounts as they are stored.
-func (t taken) text() any {
-	b, _ := json.Marshal(t.accounts) // strings always marshal
+// accountsText returns accounts as they are stored; NULL when there are none.
+func accountsText(accounts []string) any {
+	if accounts == nil {
+		return nil
+	}
+	b, _ := json.Marshal(accounts) // strings always marshal
 	return string(b)
 }
 
@@ -89,21 +92,21 @@ func (p *ledgerPage) release(k *call, settled bool, cost agentbus.Micros) {
 }
 
 // spend adds cost to the accounts of a call that was settled, in place of what
-// it held. A call whose hold was given up, because its process was taken for
-// dead, pays all the same.
-func (p *ledgerPage) spend(k *call, hold agentbus.Hold, cost agentbus.Micros) {
-	if k.held.accounts != nil {
+// it held, and returns which they are. A call whose hold was given up, because
+// its process was taken for dead, pays all the same.
+func (p *ledgerPage) spend(k *call, hold agentbus.Hold, cost agentbus.Micros) (paid []string) {
+	if paid = k.held.accounts; paid != nil {
 		p.release(k, true, cost)
-		return
+		return paid
 	}
-	paid := map[string]bool{}
 	for _, b := range hold.Budgets {
-		if a := p.accounts[b.Account]; !paid[b.Account] {
+		if a := p.accounts[b.Account]; !slices.Contains(paid, b.Account) {
 			a.Spent += cost
 			a.Calls++
-			a.changed, paid[b.Account] = true, true
+			a.changed, paid = true, append(paid, b.Account)
 		}
 	}
+	return paid
 }
 
 // BudgetStates returns the state of each account, in the order given; that of

@@ -56,7 +56,7 @@ var (
 
 const (
 	entrySheetColumns = `payer text, seq int8, kind text, call_id int8, attempt int8, amount int8, unbilled int8, at int8, hash bytea,
-		charged_sum int8, unbilled_sum int8, charges int8`
+		charged_sum int8, unbilled_sum int8, charges int8, accounts text`
 	payerSheetColumns   = "payer text, seq int8, hash bytea, charged_sum int8, unbilled_sum int8, charges int8"
 	accountSheetColumns = "account text, held int8, spent int8, calls int8, opened int8"
 )

@@ -36,11 +36,12 @@ func (l link) append(e *agentbus.Entry) link {
 	return next
 }
 
-// values returns a row of entrySheet: e, which made l the end.
-func (l link) values(e *agentbus.Entry) []any {
+// values returns a row of entrySheet: e, which made l the end and was spent of
+// the accounts paid.
+func (l link) values(e *agentbus.Entry, paid []string) []any {
 	return []any{
 		string(e.Payer), e.Seq, string(e.Kind), e.Call, int64(e.Attempt), int64(e.Amount), int64(e.Unbilled), micros(e.At), e.Hash[:],
-		int64(l.charged), int64(l.unbilled), l.charges,
+		int64(l.charged), int64(l.unbilled), l.charges, accountsText(paid),
 	}
 }
 

@@ -90,7 +90,8 @@ type ledgerPage struct {
 	tasks    map[remote]agentbus.Payer
 	seen     []agentbus.RemoteTask
 	entries  []agentbus.Entry
-	sums     []link // of the entries
+	sums     []link     // of the entries
+	paid     [][]string // the accounts that each entry was spent of
 	opened   map[agentbus.RunID]*call
 	stopped  map[agentbus.RunID]bool // of wantsRuns
 	ended    []room                  // calls that ended on this page
@@ -318,7 +319,7 @@ func (p *ledgerPage) write(c *conn) error {
 		if k.rehold {
 			reheld = append(reheld, id)
 			if k.held.accounts != nil {
-				holds.add(id, int64(k.held.amount), k.held.text())
+				holds.add(id, int64(k.held.amount), accountsText(k.held.accounts))
 			}
 		}
 	}
@@ -349,7 +350,7 @@ func (p *ledgerPage) queueBooks(b *pgx.Batch) {
 	entries, payers, accounts := entrySheet.rows(), payerSheet.rows(), accountSheet.rows()
 	grown := map[agentbus.Payer]bool{}
 	for i := range p.entries {
-		entries.add(p.sums[i].values(&p.entries[i])...)
+		entries.add(p.sums[i].values(&p.entries[i], p.paid[i])...)
 		grown[p.entries[i].Payer] = true
 	}
 	for payer := range grown {

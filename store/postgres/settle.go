@@ -86,8 +86,8 @@ func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
 			k.Notes = slices.Concat(k.Notes, st.Notes)
 		}
 		k.Ended, k.changed = stored(st.Ended), true
-		p.enter(k, agentbus.EntryCharge, st.Cost, st.Unbilled, st.Ended)
-		p.spend(k, st.Hold, st.Cost)
+		paid := p.spend(k, st.Hold, st.Cost)
+		p.enter(k, agentbus.EntryCharge, st.Cost, st.Unbilled, st.Ended, paid)
 		if st.Drop || !st.Appended {
 			k.dropFrames()
 		}
@@ -129,15 +129,16 @@ func (s *Store) Void(ctx context.Context, v agentbus.Voiding) error {
 		k.State, k.Status, k.Code, k.Message, k.Usage = agentbus.CallVoided, v.Status, v.Code, v.Message, v.Usage
 		k.Unbilled += v.Unbilled
 		k.Ended, k.changed = stored(v.Ended), true
-		p.enter(k, agentbus.EntryVoid, 0, v.Unbilled, v.Ended)
+		p.enter(k, agentbus.EntryVoid, 0, v.Unbilled, v.Ended, nil)
 		k.dropFrames()
 		p.release(k, false, 0)
 		return nil
 	})
 }
 
-// enter appends an entry of an attempt that ended to its payer's chain.
-func (p *ledgerPage) enter(k *call, kind agentbus.EntryKind, amount, unbilled agentbus.Micros, at time.Time) {
+// enter appends an entry of an attempt that ended to its payer's chain; it was
+// spent of the accounts paid.
+func (p *ledgerPage) enter(k *call, kind agentbus.EntryKind, amount, unbilled agentbus.Micros, at time.Time, paid []string) {
 	e := agentbus.Entry{
 		Payer: k.Payer, Kind: kind, Call: k.ID, Attempt: k.Attempts, Agent: k.Agent, Run: k.Run, Turn: k.TurnKey.ID,
 		Amount: amount, Unbilled: unbilled, At: at,
@@ -145,7 +146,7 @@ func (p *ledgerPage) enter(k *call, kind agentbus.EntryKind, amount, unbilled ag
 	copy(e.Key[:], k.key)
 	next := p.payers[k.Payer].append(&e)
 	*p.payers[k.Payer] = next
-	p.entries, p.sums, p.ended = append(p.entries, e), append(p.sums, next), append(p.ended, roomOf(string(k.key)))
+	p.entries, p.sums, p.paid, p.ended = append(p.entries, e), append(p.sums, next), append(p.paid, paid), append(p.ended, roomOf(string(k.key)))
 }
 
 // reply reads the stored answer of a settled call to the byte (G23); nil when

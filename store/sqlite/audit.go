@@ -27,8 +27,8 @@ func (s *Store) Balances(ctx context.Context, payer agentbus.Payer) ([]agentbus.
 
 // VerifyLedger reads every entry and recomputes every link and balance, and
 // holds them against the calls: each settled call has exactly one charge, of
-// its cost, and the sums are equal (G28, I1). What budgets hold is held against
-// the calls in flight. It reads one state of the store, from the disk to the
+// its cost, and the sums are equal (G28, I1). What budgets hold and have spent is
+// recomputed from the calls in flight and the entries (G27). It reads one state of the store, from the disk to the
 // end, and takes no lock.
 func (s *Store) VerifyLedger(ctx context.Context) (agentbus.LedgerVerdict, error) {
 	a := &audit{charged: make(map[int64]uint64)}
@@ -158,15 +158,25 @@ func (a *audit) calls(each eachRow) error {
 	return err
 }
 
-// budgets checks what accounts hold. What they have spent, nobody else knows.
+// budgets checks what accounts hold against the calls in flight, and what they
+// have spent against the entries (G27).
 func (a *audit) budgets(each eachRow) error {
 	return each(func(r *row) bool {
-		account, held, calls, sum, n := r.text(), r.int64(), r.int64(), r.int64(), r.int64()
-		a.verdict.Fault = fmt.Sprintf("the budget of %s holds %d of %d calls, the calls in flight hold %d of %d", account, held, calls, sum, n)
+		a.verdict.Fault = budgetFault(r)
 		return false
 	}, `WITH held (account, amount, n) AS (
 			SELECT j.value, sum(h.amount), count(*) FROM holds h JOIN calls c ON c.id = h.call_id AND c.state = 'executing', json_each(h.accounts) j
-			GROUP BY 1)
-		SELECT a.account, a.held, a.calls, coalesce(h.amount, 0), coalesce(h.n, 0) FROM accounts a LEFT JOIN held h ON h.account = a.account
-		WHERE a.held <> coalesce(h.amount, 0) OR a.calls < coalesce(h.n, 0) OR a.spent < 0 LIMIT 1`)
+			GROUP BY 1),
+		paid (account, amount, n) AS (SELECT j.value, sum(e.amount), count(*) FROM entries e, json_each(e.accounts) j WHERE e.accounts IS NOT NULL GROUP BY 1),
+		known (account, held, spent, calls, want_held, want_spent, want_calls) AS (
+			SELECT n.account, coalesce(a.held, 0), coalesce(a.spent, 0), coalesce(a.calls, 0), coalesce(h.amount, 0),
+				coalesce(a.before_spent, 0) + coalesce(p.amount, 0), coalesce(a.before_calls, 0) + coalesce(p.n, 0) + coalesce(h.n, 0)
+			FROM (SELECT account FROM accounts UNION SELECT account FROM held UNION SELECT account FROM paid) n
+				LEFT JOIN accounts a ON a.account = n.account LEFT JOIN held h ON h.account = n.account LEFT JOIN paid p ON p.account = n.account)
+		SELECT account, held, spent, calls, want_held, want_spent, want_calls FROM known WHERE held <> want_held OR spent <> want_spent OR calls <> want_calls ORDER BY account LIMIT 1`)
+}
+
+func budgetFault(r *row) string {
+	return fmt.Sprintf("the budget of %s holds %d, has spent %d and counts %d calls; by the entries and the calls in flight it is %d, %d and %d",
+		r.text(), r.int64(), r.int64(), r.int64(), r.int64(), r.int64(), r.int64())
 }

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -78,8 +79,13 @@ func TestATamperedLedgerIsFound(t *testing.T) {
 		"a call made settled": {"UPDATE calls SET state = 'settled' WHERE id = 5", "user:alice", 0, "call 5 was settled and has no entry"},
 		"a call's unbilled":   {"UPDATE calls SET unbilled = 8 WHERE id = 3", "", 0, "the calls have 8 unbilled, the entries 7"},
 		"a charge in flight":  {"UPDATE calls SET cost = 9 WHERE id = 5", "", 0, "the calls cost 16009, the entries 16000"},
-		"a hold":              {"DELETE FROM holds", "", 0, "the budget of run_a holds 5000 of 5 calls, the calls in flight hold 0 of 0"},
-		"a budget":            {"UPDATE accounts SET spent = -1", "", 0, "the budget of run_a"},
+		"a hold":              {"DELETE FROM holds", "", 0, "the budget of run_a holds 5000, has spent 16000 and counts 5 calls; by the entries and the calls in flight it is 0, 16000 and 4"},
+		// G27
+		"what is spent":      {"UPDATE accounts SET spent = spent - 1", "", 0, "the budget of run_a holds 5000, has spent 15999 and counts 5 calls; by the entries and the calls in flight it is 5000, 16000 and 5"},
+		"how many calls":     {"UPDATE accounts SET calls = 1", "", 0, "and counts 1 calls"},
+		"a budget removed":   {"DELETE FROM accounts", "", 0, "the budget of run_a holds 0, has spent 0"},
+		"what was there":     {"INSERT INTO accounts (account, held, spent, calls, before_spent, before_calls) VALUES ('old', 0, 7, 2, 7, 2)", "", 0, ""},
+		"whose charge it is": {"UPDATE entries SET accounts = NULL WHERE payer = 'bob'", "", 0, "has spent 16000 and counts 5 calls; by the entries and the calls in flight it is 5000, 12000 and 4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,5 +106,41 @@ func TestATamperedLedgerIsFound(t *testing.T) {
 				t.Errorf("got %q of entry %d of %q, want %q of %d of %q", got.Fault, bad.Seq, bad.Payer, c.want, c.seq, c.payer)
 			}
 		})
+	}
+}
+
+// G27, G28: what budgets had counted before entries told of it is taken as it
+// stands, and what is spent from then on is recomputed.
+func TestBudgetsOfAnOldStoreAreInOrder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	someLedger(t, dir)
+	migration, err := os.ReadFile("migrations/00030_spent_by_entries.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _, _ := strings.Cut(string(migration), "PRAGMA")
+	execute(t, dir+"/bus.db", `ALTER TABLE entries DROP COLUMN accounts; ALTER TABLE accounts DROP COLUMN before_spent;
+		ALTER TABLE accounts DROP COLUMN before_calls; `+again)
+	s := opened(t, dir)
+	defer closed(t, s)
+	inOrder := func() {
+		t.Helper()
+		if v, err := s.VerifyLedger(t.Context()); err != nil || v.Fault != "" {
+			t.Error(v.Fault, err)
+		}
+	}
+	inOrder()
+	if err := s.Settle(t.Context(), answer(agentbus.CallRecord{ID: 5, Attempts: 1}, "x")); err != nil { // in flight until now
+		t.Fatal(err)
+	}
+	inOrder()
+	got, err := s.BudgetStates(t.Context(), []string{"run_a"})
+	if err != nil || got[0].Spent != 20_000 || got[0].Calls != 5 {
+		t.Error(got, err)
+	}
+	execute(t, dir+"/bus.db", "UPDATE accounts SET spent = 16000")
+	if v, err := s.VerifyLedger(t.Context()); err != nil || !strings.Contains(v.Fault, "of run_a holds 0, has spent 16000 and counts 5 calls; by the entries and the calls in flight it is 0, 20000 and 5") {
+		t.Error(v.Fault, err)
 	}
 }

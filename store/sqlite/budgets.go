@@ -83,12 +83,17 @@ func take(c *conn, call int64, r *agentbus.Reservation) (t taken, err error) {
 			return t, err
 		}
 	}
-	accounts, err := json.Marshal(t.accounts)
-	if err != nil {
-		return t, err
-	}
-	_, err = c.exec("INSERT INTO holds (call_id, amount, accounts) VALUES (?1, ?2, ?3)", call, int64(t.amount), string(accounts))
+	_, err = c.exec("INSERT INTO holds (call_id, amount, accounts) VALUES (?1, ?2, ?3)", call, int64(t.amount), accountsText(t.accounts))
 	return t, err
+}
+
+// accountsText returns accounts as they are stored; NULL when there are none.
+func accountsText(accounts []string) any {
+	if accounts == nil {
+		return nil
+	}
+	b, _ := json.Marshal(accounts) // strings always marshal
+	return string(b)
 }
 
 // release gives back what a call held. Where it was settled, cost is spent in
@@ -109,23 +114,25 @@ func (t taken) release(c *conn, call int64, settled bool, cost agentbus.Micros) 
 }
 
 // spend adds cost to the accounts of a call that was settled, in place of what
-// it held. A call whose hold was given up, because its process was taken for
-// dead, pays all the same.
-func (t taken) spend(c *conn, call int64, hold agentbus.Hold, cost agentbus.Micros) error {
+// it held, and returns which they are. A call whose hold was given up, because
+// its process was taken for dead, pays all the same.
+func (t taken) spend(c *conn, call int64, hold agentbus.Hold, cost agentbus.Micros) (paid []string, err error) {
 	if t.accounts != nil {
-		return t.release(c, call, true, cost)
+		return t.accounts, t.release(c, call, true, cost)
 	}
-	var paid []string
 	for _, b := range hold.Budgets {
 		if slices.Contains(paid, b.Account) {
 			continue
 		}
-		paid = append(paid, b.Account)
-		if _, err := c.exec("UPDATE accounts SET spent = spent + ?2, calls = calls + 1 WHERE account = ?1", b.Account, int64(cost)); err != nil {
-			return err
+		known, err := c.exec("UPDATE accounts SET spent = spent + ?2, calls = calls + 1 WHERE account = ?1", b.Account, int64(cost))
+		if err != nil {
+			return nil, err
+		}
+		if known > 0 {
+			paid = append(paid, b.Account)
 		}
 	}
-	return nil
+	return paid, nil
 }
 
 // BudgetStates returns the state of each account, in the order given; that of

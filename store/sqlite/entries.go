@@ -36,10 +36,11 @@ func (l link) append(e *agentbus.Entry) link {
 	return next
 }
 
-const insertEntry = `INSERT INTO entries (payer, seq, kind, call_id, attempt, amount, unbilled, at, hash, charged_sum, unbilled_sum, charges)
-	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)`
+// insertEntry enters what args returns, and the accounts that it was spent of.
+const insertEntry = `INSERT INTO entries (payer, seq, kind, call_id, attempt, amount, unbilled, at, hash, charged_sum, unbilled_sum, charges, accounts)
+	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)`
 
-// args returns the parameters of insertEntry: e, which made l the end.
+// args returns e, which made l the end, as it is stored.
 func (l link) args(e *agentbus.Entry) []any {
 	return []any{
 		string(e.Payer), e.Seq, string(e.Kind), e.Call, int64(e.Attempt), int64(e.Amount), int64(e.Unbilled), micros(e.At), e.Hash[:],
@@ -48,8 +49,8 @@ func (l link) args(e *agentbus.Entry) []any {
 }
 
 // enter appends the entry of a, now that its amounts are known, to its payer's
-// chain.
-func (a *attempt) enter(c *conn) error {
+// chain; it was spent of the accounts paid.
+func (a *attempt) enter(c *conn, paid []string) error {
 	last, known := c.links[a.entry.Payer]
 	if !known {
 		r, found, err := c.first(lastLink, string(a.entry.Payer))
@@ -65,7 +66,7 @@ func (a *attempt) enter(c *conn) error {
 		clear(c.links)
 	}
 	c.links[a.entry.Payer] = next
-	_, err := c.exec(insertEntry, next.args(&a.entry)...)
+	_, err := c.exec(insertEntry, append(next.args(&a.entry), accountsText(paid))...)
 	return err
 }
 

@@ -22,9 +22,9 @@ var exported = []struct{ table, query string }{
 	{"replies", "SELECT call_id, head, body, packed FROM replies ORDER BY call_id"},
 	{"recordings", `SELECT call_id, attempt, at, size, cut, came, went, body, packed, answer_size, answer_cut, answer, answer_packed
 		FROM recordings ORDER BY call_id`},
-	{"entries", "SELECT payer, seq, kind, call_id, attempt, amount, unbilled, at, hash, charged_sum, unbilled_sum, charges FROM entries ORDER BY payer, seq"},
+	{"entries", "SELECT payer, seq, kind, call_id, attempt, amount, unbilled, at, hash, charged_sum, unbilled_sum, charges, accounts FROM entries ORDER BY payer, seq"},
 	{"payers", "SELECT payer, max(seq) AS seq, hash, charged_sum, unbilled_sum, charges FROM entries GROUP BY payer"},
-	{"accounts", "SELECT account, held, spent, calls, opened FROM accounts"},
+	{"accounts", "SELECT account, held, spent, calls, opened, before_spent, before_calls FROM accounts"},
 	{"holds", "SELECT call_id, amount, accounts FROM holds"},
 	{"stopped_runs", "SELECT run, stopped_by, reason, at FROM stopped_runs"},
 	// Leases go by another clock there: all of them are over.

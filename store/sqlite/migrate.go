@@ -16,7 +16,7 @@ import (
 )
 
 // schemaVersion is the newest migration, and the user_version it leaves.
-const schemaVersion = 29
+const schemaVersion = 30
 
 //go:embed migrations/*.sql
 var migrations embed.FS
@@ -123,6 +123,10 @@ func endedCalls(ctx context.Context, tx *sql.Tx, after int64) (calls []keyedCall
 	return calls, rows.Err()
 }
 
+// insertChained is insertEntry as of schema 3.
+const insertChained = `INSERT INTO entries (payer, seq, kind, call_id, attempt, amount, unbilled, at, hash, charged_sum, unbilled_sum, charges)
+	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)`
+
 // chainCall writes what c came to: its failed attempts, then its charge.
 func chainCall(ctx context.Context, tx *sql.Tx, head *link, c *agentbus.CallRecord, key agentbus.Digest) error {
 	e := agentbus.Entry{
@@ -134,7 +138,7 @@ func chainCall(ctx context.Context, tx *sql.Tx, head *link, c *agentbus.CallReco
 	}
 	if e.Attempt > 0 {
 		next := head.append(&e)
-		if _, err := tx.ExecContext(ctx, insertEntry, next.args(&e)...); err != nil {
+		if _, err := tx.ExecContext(ctx, insertChained, next.args(&e)...); err != nil {
 			return err
 		}
 		*head = next
@@ -144,7 +148,7 @@ func chainCall(ctx context.Context, tx *sql.Tx, head *link, c *agentbus.CallReco
 	}
 	e.Kind, e.Attempt, e.Amount, e.Unbilled = agentbus.EntryCharge, c.Attempts, c.Cost, 0
 	next := head.append(&e)
-	_, err := tx.ExecContext(ctx, insertEntry, next.args(&e)...)
+	_, err := tx.ExecContext(ctx, insertChained, next.args(&e)...)
 	*head = next
 	return err
 }

@@ -83,13 +83,14 @@ func settle(c *conn, st *agentbus.Settlement, head any) error {
 		return err
 	}
 	a.entry.Kind, a.entry.Amount, a.entry.Unbilled, a.entry.At = agentbus.EntryCharge, st.Cost, st.Unbilled, st.Ended
-	if err := a.enter(c); err != nil {
+	paid, err := a.held.spend(c, st.ID, st.Hold, st.Cost)
+	if err != nil {
+		return err
+	}
+	if err := a.enter(c, paid); err != nil {
 		return err
 	}
 	if err := recordEnd(c, st.ID, st.Attempt, st.Sent, st.Answer); err != nil {
-		return err
-	}
-	if err := a.held.spend(c, st.ID, st.Hold, st.Cost); err != nil {
 		return err
 	}
 	if a.streamed && (st.Drop || !st.Appended) {
@@ -155,7 +156,7 @@ func void(c *conn, v *agentbus.Voiding) error {
 		return err
 	}
 	a.entry.Kind, a.entry.Unbilled, a.entry.At = agentbus.EntryVoid, v.Unbilled, v.Ended
-	if err := a.enter(c); err != nil {
+	if err := a.enter(c, nil); err != nil {
 		return err
 	}
 	if err := recordEnd(c, v.ID, v.Attempt, v.Sent, v.Answer); err != nil {

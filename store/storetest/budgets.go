@@ -21,6 +21,7 @@ var budgets = map[string]func(*place){
 	"WhoWasTakenForDeadPaysWhatItSettles":  whoWasTakenForDeadPaysWhatItSettles,
 	"ACallWithoutBudgetsIsNeverShort":      aCallWithoutBudgetsIsNeverShort,
 	"AVoidedAttemptLeavesItsBudgetAsItWas": aVoidedAttemptLeavesItsBudgetAsItWas,
+	"WhatBudgetsCountIsRecomputed":         whatBudgetsCountIsRecomputed,
 }
 
 // strict bounds an account, and never overshoots.
@@ -248,6 +249,26 @@ func whoWasTakenForDeadPaysWhatItSettles(p *place) { // G27
 	p.state("run", 0, 0, 0)
 	p.settleFor(call, r, 250)
 	p.state("run", 0, 250, 1)
+}
+
+func whatBudgetsCountIsRecomputed(p *place) { // G27, G28
+	t := p.t
+	both := []agentbus.Budget{strict("run", 5000), strict("payer/"+difficult, 5000), {Account: "run", Limit: 5000, Calls: 9}}
+	settled, voided, dead, flying := holding(0, 300, both...), holding(1, 300, both...), holding(2, 300, both...), holding(3, 300, both...)
+	p.settleFor(reserve(t, p, settled), settled, 120)
+	p.voidFor(reserve(t, p, voided), voided)
+	call := reserve(t, p, dead)
+	_, err := p.ReleaseDead(t.Context(), func(string) bool { return false })
+	ok(t, "release", err)
+	p.verify()
+	p.settleFor(call, dead, 30)
+	call = reserve(t, p, flying)
+	p.verify()
+	p.reopen()
+	p.verify()
+	p.settleFor(call, flying, 0)
+	p.state("run", 0, 150, 3)
+	same(t, "verdict", p.verify(), agentbus.LedgerVerdict{Payers: 1, Entries: 4, Charged: 150})
 }
 
 func budgetsSurviveReopening(p *place) { // I2
