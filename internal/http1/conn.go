@@ -175,6 +175,9 @@ func (c *conn) await(begun bool) error {
 	default:
 		c.readWithin(c.server.Idle, c.server.Idle/8) // to move a deadline costs more than to look at it
 	}
+	if !begun {
+		c.in.full = false // who waits for a request holds no room for what came last
+	}
 	return c.in.fill(c.net)
 }
 

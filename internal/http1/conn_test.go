@@ -3,6 +3,7 @@ package http1_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -116,7 +117,7 @@ func TestSlow(t *testing.T) {
 				}
 				began := time.Now()
 				for i := range c.drip {
-					time.Sleep(700 * time.Millisecond) // never at the moment of a deadline
+					<-time.After(700 * time.Millisecond) // never at the moment of a deadline
 					if _, err := ours.Write([]byte{c.drip[i]}); err != nil {
 						break
 					}
@@ -146,12 +147,12 @@ func TestSlowBody(t *testing.T) {
 		const post = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n"
 		for range 2 {
 			l.say(t, post, "a")
-			time.Sleep(15 * time.Second)
+			<-time.After(15 * time.Second)
 			l.say(t, "bc")
 			if _, got := l.hear(t, http.MethodPost); got != `POST /a "abc" <nil>` {
 				t.Error(got)
 			}
-			time.Sleep(30 * time.Second)
+			<-time.After(30 * time.Second)
 		}
 		l.say(t, post, "a")
 		began := time.Now()
@@ -228,7 +229,7 @@ func TestReadsOnBehindItsHandler(t *testing.T) {
 	if resp, _ := l.hear(t, http.MethodPost); !resp.Close {
 		t.Error("the connection is kept in the middle of a body")
 	}
-	if err := <-ended; err == nil || err == io.EOF {
+	if err := <-ended; err == nil || errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 	l.closed(t)
@@ -362,7 +363,7 @@ func TestAccept(t *testing.T) {
 		t.Error(got)
 	}
 	srv := &http1.Server{}
-	if err := srv.Serve(&failing{pipes: newPipes(), errs: []error{io.ErrNoProgress}}); err != io.ErrNoProgress {
+	if err := srv.Serve(&failing{pipes: newPipes(), errs: []error{io.ErrNoProgress}}); !errors.Is(err, io.ErrNoProgress) {
 		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -101,7 +102,9 @@ func FuzzRequests(f *testing.F) {
 	go func() { done <- s.Serve(p) }()
 	f.Cleanup(func() {
 		_ = s.Shutdown(context.Background())
-		<-done
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			f.Error(err)
+		}
 	})
 	f.Fuzz(func(t *testing.T, raw []byte, piece int) {
 		got = nil

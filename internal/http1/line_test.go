@@ -51,8 +51,15 @@ func (l *line) say(t *testing.T, raw ...string) {
 	}
 }
 
+// heard is the head of an answer.
+type heard struct {
+	Status     string
+	StatusCode int
+	Close      bool
+}
+
 // hear reads the answer to a request of the given method.
-func (l *line) hear(t *testing.T, method string) (*http.Response, string) {
+func (l *line) hear(t *testing.T, method string) (heard, string) {
 	t.Helper()
 	resp, err := http.ReadResponse(l.r, &http.Request{Method: method})
 	if err != nil {
@@ -63,7 +70,7 @@ func (l *line) hear(t *testing.T, method string) (*http.Response, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, string(b)
+	return heard{resp.Status, resp.StatusCode, resp.Close}, string(b)
 }
 
 // get asks for a path and returns what was answered.

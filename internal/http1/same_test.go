@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -73,7 +73,7 @@ func standard(t *testing.T, h http.Handler) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: h, MaxHeaderBytes: 8 << 10, ErrorLog: log.New(io.Discard, "", 0)} //nolint:gosec // its callers are this test
+	srv := &http.Server{Handler: h, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	t.Cleanup(func() {
@@ -97,7 +97,7 @@ func told(name, value string, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-func says(status int, body string) http.HandlerFunc {
+func gives(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
 		write(w, body)
@@ -114,28 +114,34 @@ func describe(w http.ResponseWriter, r *http.Request) {
 var answers = map[string]http.HandlerFunc{ //nolint:gochecknoglobals // a table
 	"nothing":           func(http.ResponseWriter, *http.Request) {},
 	"describe":          describe,
-	"short":             says(200, "hello"),
-	"typed":             told("Content-Type", "a/b", says(200, "hello")),
+	"short":             gives(200, "hello"),
+	"typed":             told("Content-Type", "a/b", gives(200, "hello")),
 	"typed nil":         func(w http.ResponseWriter, _ *http.Request) { w.Header()["Content-Type"] = nil; write(w, "hello") },
-	"coded":             told("Content-Encoding", "gzip", says(200, "hello")),
-	"held":              says(200, strings.Repeat("<html>", 100)),
-	"large":             says(200, "<html>"+strings.Repeat("x", 5000)),
-	"huge":              says(200, strings.Repeat("x", 300<<10)),
-	"no such status":    says(599, "hello"),
-	"204":               says(204, ""),
-	"204 with a length": told("Content-Length", "5", says(204, "")),
-	"204 with a body":   says(204, "hello"),
-	"304":               told("Etag", `"a"`, told("Content-Type", "a/b", told("Content-Length", "5", says(304, "")))),
+	"coded":             told("Content-Encoding", "gzip", gives(200, "hello")),
+	"held":              gives(200, strings.Repeat("<html>", 100)),
+	"large":             gives(200, "<html>"+strings.Repeat("x", 5000)),
+	"huge":              gives(200, strings.Repeat("x", 300<<10)),
+	"no such status":    gives(599, "hello"),
+	"204":               gives(204, ""),
+	"204 with a length": told("Content-Length", "5", gives(204, "")),
+	"204 with a body":   gives(204, "hello"),
+	"304":               told("Etag", `"a"`, told("Content-Type", "a/b", told("Content-Length", "5", gives(304, "")))),
 	"404":               http.NotFound,
 	"redirect":          func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/b", http.StatusFound) },
-	"length":            told("Content-Length", "5", says(200, "hello")),
-	"length, too short": told("Content-Length", "9", says(200, "hello")),
-	"length, too long":  told("Content-Length", "3", says(200, "hello")),
-	"length 0":          told("Content-Length", "0", says(200, "")),
-	"close":             told("Connection", "close", says(200, "hello")),
-	"a status only":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) },
-	"two statuses":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.WriteHeader(404) },
-	"a header too late": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); w.Header().Set("Late", "x") },
+	"length":            told("Content-Length", "5", gives(200, "hello")),
+	"length, too short": told("Content-Length", "9", gives(200, "hello")),
+	"length, too long":  told("Content-Length", "3", gives(200, "hello")),
+	"length 0":          told("Content-Length", "0", gives(200, "")),
+	"close":             told("Connection", "close", gives(200, "hello")),
+	"a status only":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) },
+	"two statuses": func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		w.WriteHeader(http.StatusNotFound)
+	},
+	"a header too late": func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		w.Header().Set("Late", "x")
+	},
 	"flush, nothing":    func(w http.ResponseWriter, _ *http.Request) { flush(w) },
 	"flush, then write": func(w http.ResponseWriter, _ *http.Request) { flush(w); write(w, "hello") },
 	"write, then flush": func(w http.ResponseWriter, _ *http.Request) { write(w, "hello"); flush(w); flush(w); write(w, "") },
@@ -154,9 +160,9 @@ var answers = map[string]http.HandlerFunc{ //nolint:gochecknoglobals // a table
 		write(w, strings.Repeat("y", 600))
 		write(w, strings.Repeat("x", 100<<10))
 	},
-	"injection by value":  told("A", "b\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK", says(200, "hello")),
-	"injection by name":   told("A: b\r\nC", "d", says(200, "hello")),
-	"a value of obs-text": told("A", "\xe4\xf6", says(200, "hello")),
+	"injection by value":  told("A", "b\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK", gives(200, "hello")),
+	"injection by name":   told("A: b\r\nC", "d", gives(200, "hello")),
+	"a value of obs-text": told("A", "\xe4\xf6", gives(200, "hello")),
 	"names in any case": func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["x-LOW"] = []string{"1", "2"}
 		write(w, "hello")
