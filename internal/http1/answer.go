@@ -75,7 +75,9 @@ func parseAnswer(resp *http.Response, head string) error {
 	if resp.Header, err = parseAnswerFields(lines); err != nil {
 		return err
 	}
-	resp.Close = listed(resp.Header["Connection"], "close") || !resp.ProtoAtLeast(1, 1) && !(resp.ProtoAtLeast(1, 0) && listed(resp.Header["Connection"], "keep-alive"))
+	connection := resp.Header["Connection"]
+	stays := resp.ProtoAtLeast(1, 1) || resp.ProtoAtLeast(1, 0) && listed(connection, "keep-alive")
+	resp.Close = !stays || listed(connection, "close")
 	return nil
 }
 

@@ -50,7 +50,7 @@ func FuzzAnswer(f *testing.F) {
 		r := post(t.Context(), t, "http://"+l.Addr().String(), "x")
 		want, err := readByNetHTTP(raw, r)
 		answers <- raw
-		resp, fault := direct(t).RoundTrip(r)
+		resp, fault := direct(t).RoundTrip(r) //nolint:bodyclose // wholeOf does
 		if fault != nil {
 			if err == nil && want.Status != http.StatusSwitchingProtocols { // nobody asked for that
 				t.Fatalf("net/http reads %+v, this: %v", want, fault)
@@ -77,7 +77,7 @@ type answered struct {
 func readByNetHTTP(raw string, r *http.Request) (answered, error) {
 	b := bufio.NewReader(strings.NewReader(raw))
 	for {
-		resp, err := http.ReadResponse(b, r)
+		resp, err := http.ReadResponse(b, r) //nolint:bodyclose // wholeOf does
 		if err != nil {
 			return answered{}, err
 		}
