@@ -36,8 +36,8 @@ const (
 // moreProcs are the threads that may run Go beside one a core. The committer
 // waits for the disk a few hundred times a second, and loses its place each
 // time: on a busy machine it then stood in the queue behind every request that
-// waits for it. With a few more, the kernel gives it a core at once.
-const moreProcs = 4
+// waits for it. With one more, the kernel gives it a core at once.
+const moreProcs = 1
 
 // tune sets the runtime for a server, unless the environment has.
 func (a *app) tune() {
