@@ -39,7 +39,8 @@ type conn struct {
 	timed   bool      // the header block under way has its deadline
 	readBy  time.Time // the read deadline that is set; the zero time: none
 	unknown bool      // somebody else set one
-	late    bool      // a handler set a write deadline that still stands
+	writeBy time.Time // the write deadline that is set; the zero time: none
+	late    bool      // a handler set another one
 }
 
 // serve answers request after request.
@@ -192,6 +193,18 @@ func (c *conn) readWithin(d, slack time.Duration) {
 	now := time.Now()
 	if left := c.readBy.Sub(now); c.unknown || left < d || left > d+slack {
 		c.readUntil(now.Add(d + slack))
+	}
+}
+
+// writeWithin has the next writes end at a time from now on, and up to slack later.
+func (c *conn) writeWithin(d, slack time.Duration) {
+	now, until := time.Now(), time.Time{}
+	if d > 0 {
+		until = now.Add(d + slack)
+	}
+	if left := c.writeBy.Sub(now); c.late || d > 0 && left < d {
+		c.writeBy, c.late = until, false
+		_ = c.net.SetWriteDeadline(until) // a connection that is closed says so when it is written to
 	}
 }
 

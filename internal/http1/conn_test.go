@@ -164,6 +164,45 @@ func TestSlowBody(t *testing.T) {
 	})
 }
 
+// G3: who takes nothing of what it is answered is left, whether or not its handler
+// sees to that.
+func TestTakesNothing(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		own, atLeast, atMost time.Duration
+	}{
+		"nobody sees to it":   {atLeast: 40 * time.Second, atMost: 45 * time.Second},
+		"the handler does":    {own: 5 * time.Second, atLeast: 5 * time.Second, atMost: 5 * time.Second},
+		"and is more patient": {own: time.Hour, atLeast: time.Hour, atMost: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p, took := newPipes(), make(chan time.Duration, 1)
+				start(t, p, func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path != "/b" {
+						return
+					}
+					began := time.Now()
+					if c.own > 0 {
+						_ = http.NewResponseController(w).SetWriteDeadline(began.Add(c.own))
+					}
+					for err := error(nil); err == nil; {
+						_, err = w.Write(make([]byte, 1<<10))
+					}
+					took <- time.Since(began)
+				}, func(s *http1.Server) { s.Idle = 40 * time.Second })
+				l := p.dial(t)
+				l.get(t, "/a")
+				l.say(t, strings.Replace(getA, "/a", "/b", 1))
+				if d := <-took; d < c.atLeast || d > c.atMost {
+					t.Error(d)
+				}
+			})
+		})
+	}
+}
+
 // G14: a request's context ends when its caller leaves, and when its handler
 // returns.
 func TestCallerLeaves(t *testing.T) {

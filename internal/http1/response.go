@@ -173,7 +173,7 @@ func (w *response) SetReadDeadline(t time.Time) error {
 
 // SetWriteDeadline sets until when the answer can be written.
 func (w *response) SetWriteDeadline(t time.Time) error {
-	w.timed, w.conn.late = true, !t.IsZero()
+	w.timed, w.conn.late = true, true
 	return w.conn.net.SetWriteDeadline(t) //nolint:wrapcheck // it is the connection's
 }
 
@@ -260,11 +260,11 @@ func (w *response) write(pieces ...[]byte) error {
 	return err //nolint:wrapcheck // it is the connection's
 }
 
-// renew takes back the write deadline of the answer before.
+// renew gives a caller its time to take the next piece, where the handler gives
+// it none.
 func (w *response) renew() {
-	if w.conn.late && !w.timed {
-		w.conn.late = false
-		_ = w.conn.net.SetWriteDeadline(time.Time{}) // a connection that is closed says so when it is written to
+	if c := w.conn; !w.timed {
+		c.writeWithin(c.server.Idle, c.server.Idle/8)
 	}
 }
 

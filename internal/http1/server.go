@@ -39,8 +39,10 @@ type Server struct {
 	MaxHeader  int           // bytes of a header block, and of the trailers of a body (G3); required
 	ReadHeader time.Duration // until a header block has come, once it began or its connection did
 	ReadBody   time.Duration // for a body that did not come with its head; a handler may set another deadline
-	Idle       time.Duration // between two requests of a connection; up to an eighth more
-	Logger     *slog.Logger  // of handlers that panic; required
+	// Idle is the time between two requests of a connection, and that of a caller to
+	// take a piece of an answer whose handler sets no deadline; up to an eighth more.
+	Idle   time.Duration
+	Logger *slog.Logger // of handlers that panic; required
 
 	mu        sync.Mutex // guards what follows
 	listeners map[net.Listener]struct{}
