@@ -161,7 +161,7 @@ type Limits struct {
 	CallTimeout    time.Duration `yaml:"call_timeout" default:"10m" min:"1ms" doc:"Deadline of a whole call."`
 	ReadHeader     time.Duration `yaml:"read_header" restart:"true" default:"10s" min:"1ms" doc:"Time to read the header block of a request."`
 	ReadBody       time.Duration `yaml:"read_body" default:"60s" min:"1ms" doc:"Time to read the body of a request."`
-	Idle           time.Duration `yaml:"idle" restart:"true" default:"120s" min:"1ms" doc:"How long a connection may wait for its next request."`
+	Idle           time.Duration `yaml:"idle" restart:"true" default:"120s" min:"1ms" doc:"How long a connection may wait for its next request, or for its caller to take what it is answered."`
 	ResponseHeader time.Duration `yaml:"response_header" restart:"true" default:"120s" min:"1ms" doc:"How long an agent may take to begin its answer."`
 	StreamIdle     time.Duration `yaml:"stream_idle" default:"5m" min:"1ms" doc:"How long a stream may be silent."`
 	BudgetWait     time.Duration `yaml:"budget_wait" default:"5s" min:"0s" doc:"How long a call may wait for calls in flight to release what they hold of its budget; 0s: it is refused at once (G27)."`
