@@ -5,8 +5,10 @@
 // It stands in for http.Server where most of the time of a call is spent: a
 // connection is served by one goroutine, and another one waits for the caller to
 // leave only once an answer takes its time; a request is read from its
-// connection once, and an answer that fits a buffer is written at once.
-// docs/decisions/0143 has the figures.
+// connection once, and an answer that fits a buffer is written at once. For the
+// same reason [Direct] stands in for http.Transport towards agents nearby, whose
+// answers are read as tolerantly as net/http reads them. docs/decisions/0143 has
+// the figures.
 package http1
 
 import (
@@ -217,7 +219,9 @@ func (c *conn) tellPlain(err error) {
 		return
 	}
 	w := &response{conn: c, to: e.Conn, request: &http.Request{}, header: http.Header{}, length: -1, modern: true, close: true, cancel: func() {}}
-	httpx.WriteError(w, agentbus.Lineage{}, invalid("this is plain HTTP, and TLS is spoken here"))
+	refusal := invalid("this is plain HTTP, and TLS is spoken here")
+	refusal.Explain.Next = "call this address by https"
+	httpx.WriteError(w, agentbus.Lineage{}, refusal)
 	if w.end() == nil {
 		linger(e.Conn)
 	}
