@@ -89,7 +89,7 @@ type Halt struct {
 	Kind        HaltKind `json:"kind"`
 	Turns       int      `json:"turns"`
 	Reason      string   `json:"reason,omitempty"`
-	Participant string   `json:"participant,omitempty"` // whose error it was
+	Participant string   `json:"participant,omitempty"` // whose error it was, or whose turn a limit did not let begin
 	Error       *Error   `json:"error,omitempty"`
 	Spent       Micros   `json:"spent_micros,omitempty"` // of a budget halt
 	Limit       Micros   `json:"limit_micros,omitempty"`

@@ -32,7 +32,11 @@ func (d *driver) bounded(step *Step) *agentbus.Halt {
 	if d.tokens < limit && sum(d.tokens, worst) <= limit {
 		return nil
 	}
-	return &agentbus.Halt{Kind: agentbus.HaltBudget, SpentTokens: d.tokens, LimitTokens: limit}
+	h := &agentbus.Halt{Kind: agentbus.HaltBudget, SpentTokens: d.tokens, LimitTokens: limit}
+	if len(speakers) == 1 {
+		h.Participant = string(speakers[0])
+	}
+	return h
 }
 
 // taken is how many tokens an answer took: none, when nobody was asked for it.

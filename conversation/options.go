@@ -95,8 +95,8 @@ type Options struct {
 	// retold is what a drive that is replayed told first.
 	retold *retold
 	// refused tells, of a drive that is replayed, why a turn called nobody whom it
-	// mentioned before the turn of an index; nil otherwise.
-	refused func(id agentbus.TurnID, next int) error
+	// mentioned in the step before the turn of an index; nil otherwise.
+	refused func(id agentbus.TurnID, next int, step *Step) error
 	// leaves tells, of a drive that is replayed, the turns that it left pending
 	// while others beside them ended; nil otherwise.
 	leaves func(agentbus.TurnID) bool

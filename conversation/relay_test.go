@@ -114,6 +114,38 @@ func TestC7RelayedMentions(t *testing.T) {
 	}
 }
 
+// R23: drives with other limits decide otherwise about one mention, and each is
+// replayed as it decided: the halt of one that began no turn tells whose it would
+// have been.
+func TestMentionsAreReplayedAsEachDriveDecided(t *testing.T) {
+	t.Parallel()
+	for name, drives := range map[string][]int{"refused later": {2, 1, 1}, "relayed later": {1, 2, 2}, "both, twice": {2, 1, 2, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got []hop
+			c := talk(3, "a", hears(&got, "ask @c"), "b", hears(&got, "no"), "c", hears(&got, "yes"))
+			c.Plan = conversation.Relay{{Speaker: "a"}, {Speaker: "b"}, {Speaker: "c"}}
+			for i := range c.Participants[1:] {
+				c.Participants[1+i].MaxCost = 5
+			}
+			m := newRecorder()
+			for i, hops := range drives {
+				o := conversation.Options{Run: "r", MaxHops: hops, Journal: m, Runs: m, Owner: "one"}
+				if c.Budget = new(agentbus.Micros(1 + i)); i == len(drives)-1 {
+					c.Budget = nil
+				}
+				if _, err := conversation.Run(t.Context(), c, o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			replayed, err := conversation.Replay(t.Context(), c, m.record("r"))
+			if err != nil || replayed.Divergence != nil || len(replayed.Turns) != 3 {
+				t.Errorf("replay: %v, %v, %d turns", replayed.Divergence, err, len(replayed.Turns))
+			}
+		})
+	}
+}
+
 // P10: a mention at the limit of depth is not relayed either: the turn would fail.
 func TestP10MentionsStopAtTheDepthLimit(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ func (d *driver) relay(step *Step) {
 	if !step.Inside {
 		return
 	}
-	why := d.mayNotCall()
+	why := d.mayNotCall(step)
 	if why == nil {
 		return
 	}
@@ -53,15 +53,16 @@ func (d *driver) relay(step *Step) {
 	step.Speaker, step.Inside = step.Instead, false
 }
 
-// mayNotCall returns why the last turn calls nobody, or nil.
-func (d *driver) mayNotCall() error {
+// mayNotCall returns why the last turn calls nobody, where a step is to be made inside
+// of it; nil when it does.
+func (d *driver) mayNotCall(step *Step) error {
 	behind := len(d.turns)
 	if behind == 0 {
 		return errElsewhere
 	}
 	id := d.turns[behind-1].ID
 	if d.options.refused != nil {
-		return d.options.refused(id, d.execution.First+behind)
+		return d.options.refused(id, d.execution.First+behind, step)
 	}
 	if c, begun := d.carried[d.execution.First+behind]; begun {
 		if c.Parent != id {
@@ -110,21 +111,42 @@ func (d *driver) relays() bool {
 }
 
 // refused tells why a turn that mentioned somebody called nobody, as it is
-// recorded: its chain is no part of the record.
-func (h *rehearsal) refused(id agentbus.TurnID, next int) error {
+// recorded: its chain is no part of the record. Each drive may have had another
+// limit, and only the one that finished the turn tells of a mention that it refused;
+// one that halted before the step began tells who would have spoken.
+func (h *rehearsal) refused(id agentbus.TurnID, next int, step *Step) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	here, ever := h.refusal(id, h.next, h.end), h.refusal(id, 0, len(h.record.Events))
 	t, begun := h.turns[next]
+	halted := h.haltedAt(next)
 	switch {
 	case here != nil:
 		return here
+	case halted == string(step.Instead):
+		return errElsewhere
+	case halted == string(step.Speaker):
+		return nil
 	case begun && t.Parent != id && ever == nil:
 		return errElsewhere
 	case begun && t.Parent == id:
 		return nil
 	}
 	return ever
+}
+
+// haltedAt returns whose turn a drive halted at, before the turn of an index began;
+// "" when it halted otherwise.
+func (h *rehearsal) haltedAt(next int) string {
+	if h.halt == nil || h.record.Execution.First+h.halt.Turns != next {
+		return ""
+	}
+	switch h.halt.Kind {
+	case agentbus.HaltBudget, agentbus.HaltRecursionLimit:
+		return h.halt.Participant
+	default: // it halted in the turn, or whoever would have spoken
+		return ""
+	}
 }
 
 // refusal returns what the events from one to another tell of a mention of a

@@ -86,6 +86,7 @@ func aTalk(rt *rapid.T, w *whims, plans int) conversation.Conversation {
 	for i := range n {
 		p := conversation.Participant{Name: agentbus.Speaker([]string{"Ann", "bob", "Čar", "d d"}[i]), Backend: w}
 		p.MaxCost = agentbus.Micros(rapid.SampledFrom([]int{0, 5, 9}).Draw(rt, "worst"))
+		p.MaxTokens = rapid.SampledFrom([]int{0, 4, 7}).Draw(rt, "worst tokens")
 		if rapid.Bool().Draw(rt, "owned") {
 			p.Auth = conversation.AuthAgentOwned
 		}
@@ -125,6 +126,8 @@ func aTalk(rt *rapid.T, w *whims, plans int) conversation.Conversation {
 			return conversation.Step{Speaker: names[len(done)%n]}, nil
 		})
 	}
+	c.RecursionLimit = rapid.SampledFrom([]int{0, 0, 0, 2, 5}).Draw(rt, "recursion")
+	c.TokenBudget = int64(rapid.SampledFrom([]int{0, 0, 0, 6, 13}).Draw(rt, "tokens"))
 	switch rapid.IntRange(0, 2).Draw(rt, "halt") {
 	case 0:
 		c.HaltContains = "STOP"
