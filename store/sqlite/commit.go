@@ -138,7 +138,16 @@ func allPatient(tasks []*task) bool {
 // that those who were just acknowledged can come back with their next task and
 // share the coming sync.
 func (s *Store) drain(batch []*task) []*task {
-	runtime.Gosched()
+	for before := 0; before < len(batch) && len(batch) < maxBatch; {
+		before = len(batch)
+		runtime.Gosched()
+		batch = s.waiting(batch)
+	}
+	return batch
+}
+
+// waiting adds the tasks that wait to batch.
+func (s *Store) waiting(batch []*task) []*task {
 	for len(batch) < maxBatch {
 		select {
 		case t, ok := <-s.queue:
