@@ -2,6 +2,7 @@ package conversation_test
 
 import (
 	"context"
+	"regexp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,30 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
 )
+
+// R23: how long a run took is the clock's, also when that was no time at all.
+func TestReplayOfARunThatTookNoTime(t *testing.T) {
+	t.Parallel()
+	var a agents
+	m := newRecorder()
+	stopped := &agentbus.Error{Code: agentbus.CodeRunStopped, Message: "this run was stopped"}
+	c := talk(2, "a", a.streams(stopped), "b", a.says("B"))
+	if _, err := ran(t.Context(), c, conversation.Options{Run: "r", Journal: m, Runs: m}); err != nil {
+		t.Fatal(err)
+	}
+	took := regexp.MustCompile(`("reason":"[^"]*")(,"durationMs":\d+)?`)
+	for _, as := range []string{`$1`, `$1,"durationMs":7`} {
+		rec := m.record("r")
+		last := &rec.Events[len(rec.Events)-1]
+		if last.Type != agentbus.EventRunCancelled {
+			t.Fatalf("it ended with %s", last.Type)
+		}
+		last.Data = took.ReplaceAll(last.Data, []byte(as))
+		if err := replays(c, rec); err != nil {
+			t.Errorf("as %s: %v", as, err)
+		}
+	}
+}
 
 // E57, R23: a branch that asks when its run is aborted is left in the middle like
 // those that still speak.
@@ -52,6 +77,28 @@ func TestMetJoinIsKeptBeforeItWithdraws(t *testing.T) {
 				t.Errorf("cut at %d: %v: %s after %v", at, err, outcomes(r.Turns), a.turns())
 			}
 		})
+	}
+}
+
+// R8, R21, R23: a budget that has not what the branches can cost whose questions were
+// decided halts the run, and its replay too.
+func TestReplayOfABudgetBehindADecision(t *testing.T) {
+	t.Parallel()
+	var a agents
+	m := newRecorder()
+	c := fans("", "a", a.asking("A"), "b", a.asking("B"))
+	c.Participants[0].MaxCost, c.Participants[1].MaxCost = 5, 5
+	o := conversation.Options{Run: "r", Journal: m, Runs: m}
+	r, err := ran(t.Context(), c, o)
+	m.Resolve(waits(t, r, err)[0], granted())
+	c.Budget = new(agentbus.Micros(4))
+	r, err = ran(t.Context(), c, o)
+	if err != nil || r.Halt.Kind != agentbus.HaltBudget || r.Halt.Reason != "a call of a can cost $0.000005" {
+		t.Errorf("%+v, %v", r.Halt, err)
+	}
+	c.Budget = nil
+	if r, err = ran(t.Context(), c, o); len(waits(t, r, err)) != 1 || len(a.calls) != 3 {
+		t.Errorf("%+v after %v", r.Halt, a.turns())
 	}
 }
 
