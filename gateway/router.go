@@ -49,7 +49,10 @@ type Target struct {
 	// AffinityKey is the install key, under which a conversation is drawn its URL
 	// (K10): processes with the same one draw alike.
 	AffinityKey []byte
-	Eject       Eject // when one of URLs is left out
+	// NoLegacyParent does without the parent context of a caller that tells no
+	// root context, as the root of its conversation (K2).
+	NoLegacyParent bool
+	Eject          Eject // when one of URLs is left out
 	// NoDetach ends a call when its caller leaves, whatever Config.DetachMax says
 	// (G14).
 	NoDetach bool
