@@ -81,7 +81,7 @@ type Target struct {
 	Price     agentbus.Price
 	Priced    bool             // Price is known; the zero Price is then free, and otherwise unknown (G27)
 	UsageCost bool             // charge what the agent reports as usage.cost, in place of Price (G26)
-	MaxCost   *agentbus.Micros // the most one call can cost (G27); nil: as Price and request say
+	MaxCost   *agentbus.Micros // the most one call can cost, and is charged (G27); nil: as Price and request say
 	// Transport reaches the agent; required. It must not follow redirects.
 	Transport http.RoundTripper
 	// Concurrency is how many calls the agent is asked at once; 0: any number.
