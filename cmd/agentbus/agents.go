@@ -27,7 +27,7 @@ type listedAgent struct {
 	admin.Agent
 
 	Trust    *admin.Trust `json:"trust,omitempty"`     // nil: no bus was asked
-	InFlight *int           `json:"in_flight,omitempty"` // likewise
+	InFlight *int         `json:"in_flight,omitempty"` // likewise
 }
 
 // Run lists the agents.

@@ -31,7 +31,7 @@ func interruptible(args []string) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // who reads no more sees no more, and a run goes on
-	go func() { // it ends with the process
+	go func() {                                             // it ends with the process
 		<-signals
 		cancel()
 		<-signals
