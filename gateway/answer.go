@@ -489,7 +489,7 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	x := a.exchange
 	cost, unbilled := agentbus.Micros(0), agentbus.Micros(0)
 	if reply.Status < http.StatusBadRequest && !x.toldError() {
-		cost, unbilled = charge(x.want.hold, x.target.cost(u))
+		cost, unbilled = x.charge(x.target.cost(u))
 	}
 	if unbilled > 0 {
 		a.gateway.capped(a.r.Context(), x, cost, unbilled)
