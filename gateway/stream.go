@@ -39,7 +39,7 @@ func (a *answer) passStream() {
 		}
 	}
 	if t.ended {
-		a.drain()
+		held = a.drain(held, t.cr)
 	}
 	if unstored := a.stored(); err == nil {
 		err = unstored
@@ -170,11 +170,18 @@ func (a *answer) cutStream(err error, t *tap) {
 
 // drain reads what an agent sends behind the end of its stream, so that the
 // connection can be used again. It gives the agent a moment only, since the
-// caller waits for it.
-func (a *answer) drain() {
+// caller waits for it. It returns held with the line feed, if that comes, of a last
+// line that has ended in a carriage return.
+func (a *answer) drain(held []byte, carriage bool) []byte {
 	patience := time.AfterFunc(drainTime, func() { a.cancel(errEnded) })
 	defer patience.Stop()
+	if carriage {
+		if n, _ := a.resp.Body.Read(a.little[:1]); n == 1 && a.little[0] == '\n' {
+			held = append(held, '\n')
+		}
+	}
 	if _, err := io.CopyN(io.Discard, a.resp.Body, batchBytes); err != nil && !errors.Is(err, io.EOF) {
 		a.gateway.log.LogAttrs(a.ctx, slog.LevelDebug, "connection not reused", slog.Any("error", err))
 	}
+	return held
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -356,4 +357,33 @@ func TestNearby(t *testing.T) {
 			t.Errorf("put, %d: %v", i, got)
 		}
 	}
+}
+
+// TestLastLineFeed: G9, the last byte of a stream goes on too, when it comes by
+// itself behind the carriage return that ended it.
+func TestLastLineFeed(t *testing.T) {
+	t.Parallel()
+	body := strings.ReplaceAll(stream, "\n", "\r\n")
+	a := newAgent(t, "critic", streamWith(body))
+	a.Transport = bytewise{a.Transport}
+	b := newBus(t, nil, a)
+	for range 2 { // the answer, then its copy from memory
+		if got := b.stream("critic", turn("r", "t")...); got.body != body || got.err != nil {
+			t.Errorf("%q, %v", got.body, got.err)
+		}
+	}
+}
+
+// bytewise has every answer come in single bytes.
+type bytewise struct{ next http.RoundTripper }
+
+func (b bytewise) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.next.RoundTrip(r)
+	if err == nil {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{iotest.OneByteReader(resp.Body), resp.Body}
+	}
+	return resp, err
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/identity"
 	"github.com/agentbus/agentbus/internal/http1"
+	"github.com/agentbus/agentbus/internal/httpx"
 	"github.com/agentbus/agentbus/openwop"
 	"github.com/agentbus/agentbus/server/config"
 	"github.com/agentbus/agentbus/telemetry"
@@ -224,6 +225,9 @@ func (s *Server) Runs() conversation.Runs { return takeover{s.store, s.alive} }
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if openwop.Serves(r.URL.Path) {
+			if !httpx.Arrived(r) { // the gateway bounds what is its own (G3)
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.now().cfg.Limits.ReadBody)) // an in-memory caller has none
+			}
 			s.wop.ServeHTTP(w, r)
 			return
 		}

@@ -322,28 +322,43 @@ func TestDrain(t *testing.T) {
 // that is no failure.
 func TestDrainLeavesWhoDoesNotEnd(t *testing.T) {
 	t.Parallel()
-	s := open(t, "drain_timeout: 1ms\nagents: {echo: {kind: builtin, builtin: echo}}\n")
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ctx, l) }()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
+	addr, stop := serveAt(t, open(t, "drain_timeout: 1ms\n"+echoAgent))
+	c := dial(t, addr)
 	_, _ = io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n")
 	if _, err := c.Read(make([]byte, 1)); err != nil { // of 100 Continue: the body is read
 		t.Error(err)
 	}
 	stop()
-	if err := <-served; err != nil {
-		t.Errorf("Serve: %v", err)
+}
+
+// G3: a body has its time on every route, that of the runtime too.
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	for _, strict := range []bool{true, false} {
+		for _, path := range []string{"/v1/runs", "/v1/chat/completions"} {
+			addr, stop := serveAt(t, open(t, fmt.Sprintf("limits: {read_body: 50ms}\nstrict_http: %t\n", strict)+echoAgent))
+			c := dial(t, addr)
+			_, _ = io.WriteString(c, "POST "+path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer user-secret\r\nContent-Length: 99\r\n\r\n{")
+			if b, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 400 ") {
+				t.Errorf("%s, strict %t: %q, %v", path, strict, b, err)
+			}
+			stop()
+		}
 	}
+}
+
+const echoAgent = "agents: {echo: {kind: builtin, builtin: echo}}\n"
+
+// dial connects to addr until the end of the test.
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	return c
 }
 
 func ask(client *http.Client, url string) error {

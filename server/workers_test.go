@@ -23,6 +23,13 @@ import (
 // serve serves a bus until the function it returns is called, which waits.
 func serve(t *testing.T, s *server.Server) (stop func()) {
 	t.Helper()
+	_, stop = serveAt(t, s)
+	return stop
+}
+
+// serveAt is serve, and returns the address too.
+func serveAt(t *testing.T, s *server.Server) (addr string, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,7 +37,7 @@ func serve(t *testing.T, s *server.Server) (stop func()) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, l) }()
-	return func() {
+	return l.Addr().String(), func() {
 		t.Helper()
 		cancel()
 		if err := <-served; err != nil {
