@@ -83,10 +83,12 @@ func unrounded(m *sdk.Message, stored []byte) {
 	var exact struct {
 		Status struct {
 			Message struct {
-				Metadata map[string]any
-				Parts    []struct{ Data any }
-			}
-		}
+				Metadata map[string]any `json:"metadata"`
+				Parts    []struct {
+					Data any `json:"data"`
+				} `json:"parts"`
+			} `json:"message"`
+		} `json:"status"`
 	}
 	dec := json.NewDecoder(bytes.NewReader(stored))
 	dec.UseNumber()
