@@ -12,6 +12,7 @@ import (
 	"time"
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
 )
@@ -174,13 +175,17 @@ func resolution(in *incoming, ask *wanted) *agentbus.Resolution {
 	if ask != nil {
 		out.Resume = ask.Resume
 	}
-	payment := paying(in.message.Metadata)
-	told, _ := metaAt(in.message.Metadata, metaMentionable, metaResolution).(map[string]any)
-	if told == nil && payment == nil {
+	exact := in.metadata()
+	payment := paying(exact)
+	var told struct {
+		Resolution map[string]json.RawMessage `json:"policy_resolution"`
+	}
+	_ = json.Unmarshal(exact[metaMentionable], &told)
+	if told.Resolution == nil && payment == nil {
 		return out
 	}
-	both := map[string]any{}
-	maps.Copy(both, told)
+	both := map[string]json.RawMessage{}
+	maps.Copy(both, told.Resolution)
 	maps.Copy(both, payment)
 	out.Policy, _ = oneLine(both) // it was JSON
 	switch d := agentbus.Decision(text(metaAt(in.message.Metadata, metaMentionable, metaResolution, "outcome"))); d {
@@ -189,6 +194,17 @@ func resolution(in *incoming, ask *wanted) *agentbus.Resolution {
 	case agentbus.DecisionGranted, agentbus.DecisionWithdrawn:
 	}
 	return out
+}
+
+// metadata returns the metadata of the message with its numbers as they came: what is
+// signed must not be rounded, as the SDK rounds (C32).
+func (in *incoming) metadata() (exact map[string]json.RawMessage) {
+	raw := []byte(gjson.GetBytes(in.params, "message.metadata").Raw)
+	if len(raw) == 0 { // a message of 0.3 may stand elsewhere
+		raw, _ = json.Marshal(in.message.Metadata) // it was JSON
+	}
+	_ = json.Unmarshal(raw, &exact)
+	return exact
 }
 
 func text(v any) string {

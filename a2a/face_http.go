@@ -31,6 +31,7 @@ type exchange struct {
 	binding Binding
 	id      []byte // of the JSON-RPC request, as it came
 	streams bool
+	params  json.RawMessage // as they came
 	digest  agentbus.Digest // of the parameters without their configuration (A19)
 
 	failure atomic.Pointer[error] // set by whoever serves the operation
@@ -211,7 +212,7 @@ func (f *Face) read(x *exchange, r *http.Request, s *Served, rest string) (in *h
 		return nil, old, fault(CodeContentTypeNotSupported, "", "the body is not JSON by its Content-Type", "send application/json")
 	}
 	x.streams = streamed(method)
-	x.digest = asked(params)
+	x.params, x.digest = params, asked(params)
 	ctx := context.WithValue(log.AttachLogger(r.Context(), slog.New(slog.DiscardHandler)), exchangeKey{}, x)
 	in = r.Clone(ctx)
 	in.Body, in.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))

@@ -111,7 +111,7 @@ func (h handler) send(ctx context.Context, req *sdk.SendMessageRequest) (t agent
 	if err := h.room(); err != nil {
 		return t, err
 	}
-	in := incoming{request: r, message: clean(req.Message), text: text, known: m, backend: s.Backend, noLegacy: s.NoLegacyParent}
+	in := incoming{request: r, message: clean(req.Message), params: x.params, text: text, known: m, backend: s.Backend, noLegacy: s.NoLegacyParent}
 	if req.Message.TaskID != "" {
 		return h.resume(ctx, &in)
 	}
@@ -186,6 +186,7 @@ func clean(m *sdk.Message) *sdk.Message {
 type incoming struct {
 	request  *Request
 	message  *sdk.Message
+	params   json.RawMessage // that it stands in, as they came
 	text     string
 	known    agentbus.TaskMessage
 	backend  agentbus.Backend

@@ -23,6 +23,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2aclient/agentcard"
 	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
@@ -668,6 +669,46 @@ func TestFaceAsks(t *testing.T) {
 				t.Errorf("policy resolution %s", answered.Policy)
 			}
 		})
+	}
+}
+
+// C32, C19: the numbers of an offer, and of what pays for it, are those that were
+// written, also in a task that is read from the store: who signs, signs them.
+func TestC32NumbersAsTheyCame(t *testing.T) {
+	t.Parallel()
+	const offer, payload = `{"accepts":[{"<":1E+2,"amount":123456789012345678901,"tiny":1.50}]}`, `{"value":9007199254740993,"n":1.50}`
+	ask := agentbus.Ask{
+		Kind:   agentbus.AskPolicy,
+		Policy: json.RawMessage(`{"kind":"payment_required","message":"pay","data":{"x402.payment.status":"payment-required","x402.payment.required":` + offer + `}}`),
+	}
+	var given string
+	u := newBus(t, a2a.FaceConfig{}, agentbus.Answer(func(_ context.Context, c *agentbus.Call) (agentbus.Chunk, error) {
+		if c.Resolution == nil {
+			return agentbus.Chunk{}, &agentbus.Error{Code: agentbus.CodePaymentRequired, Message: "asks", Ask: &ask}
+		}
+		given = string(c.Resolution.Policy)
+		return agentbus.Chunk{Text: "thanks"}, nil
+	}), false)
+	_, _, asked := u.post(t, "", rpc("SendMessage", message("m1", "hi")))
+	id := gjson.Get(asked, "result.task.id").Str
+	_, _, stored := u.post(t, "", rpc("GetTask", `{"id":"`+id+`"}`))
+	for from, m := range map[string]gjson.Result{"the answer": gjson.Get(asked, "result.task.status.message"), "the store": gjson.Get(stored, "result.status.message")} {
+		metadata := m.Get("metadata").Map() // whose keys have dots
+		data := m.Get("parts.#.data").Array()
+		if len(data) == 0 {
+			t.Fatalf("%s: %s", from, m.Raw)
+		}
+		for _, told := range []gjson.Result{metadata["x402.payment.required"], metadata["mentionable"].Get("policy.data").Map()["x402.payment.required"], data[0].Get("data").Map()["x402.payment.required"]} {
+			if got := strings.ReplaceAll(told.Raw, `\u003c`, "<"); got != offer {
+				t.Errorf("%s: %s", from, got)
+			}
+		}
+	}
+	paid := `{"message":{"messageId":"m2","taskId":"` + id + `","role":"ROLE_USER","parts":[{"text":"paid"}],"metadata":{"x402.payment.payload":` + payload +
+		`,"mentionable":{"policy_resolution":{"outcome":"granted","n":2.50}}}}}`
+	u.post(t, "", rpc("SendMessage", paid))
+	if want := `{"n":2.50,"outcome":"granted","x402.payment.payload":` + payload + `}`; given != want {
+		t.Errorf("the agent was given %s", given)
 	}
 }
 

@@ -352,11 +352,11 @@ func TestX10SignedHopsOfOthers(t *testing.T) {
 		g.Hops, g.HopKeeper, g.Issuer = hops, store, here
 	}, writer, critic)
 	sign := func(hop int) string {
-		token, err := theirs.Sign(agentbus.NextHop{
+		token, _, err := theirs.Sign(agentbus.NextHop{
 			Audience: writer.Address.String(), Caller: "x", Payer: "alice", Chain: agentbus.AgentChain{Hop: 1, MaxHops: 4}, Run: "r", MessageID: "m1",
 		})
 		if err == nil && hop == 2 {
-			token, err = theirs.Sign(agentbus.NextHop{
+			token, _, err = theirs.Sign(agentbus.NextHop{
 				Audience: writer.Address.String(), Caller: "y", Payer: "alice", Chain: agentbus.AgentChain{Hop: 2, MaxHops: 4}, Run: "r", MessageID: "m1", Before: token,
 			})
 		}
@@ -387,6 +387,31 @@ func TestX10SignedHopsOfOthers(t *testing.T) {
 		case c.want != "" && (fault(got) != c.want || after != before):
 			t.Errorf("%s: %v, want %s; %d more requests", c.what, got, c.want, after-before)
 		}
+	}
+}
+
+// late are hops behind one that has expired.
+type late struct{ gateway.Hops }
+
+func (late) Sign(agentbus.NextHop) (string, bool, error) { return "a.b.c", false, nil }
+
+// C16: a hop that nobody would take is kept and not sent, so that the call is not
+// refused for it; the record says so.
+func TestC16AnExpiredHopIsKept(t *testing.T) {
+	t.Parallel()
+	a := newA2A(t, "writer", answerWith(http.StatusOK, rpcDone))
+	b := newBus(t, func(g *gateway.Config) {
+		g.Hops, g.HopKeeper = late{}, g.Ledger.(gateway.HopKeeper) //nolint:errcheck // the store of every bus here
+	}, a)
+	if got := b.send(http.MethodPost, "/a2a/writer", sayAs("m1", chainOf("1", "4")), append(turn("r", "r.t0.writer"), asRelay, forAlice)...); got.status != http.StatusOK {
+		t.Fatal(got)
+	}
+	if h := a.next(t); h.header.Get("X-Agentbus-Hop") != "" || strings.Contains(h.body, "chain_token") {
+		t.Errorf("the agent was sent %v %s", h.header, h.body)
+	}
+	kept, err := b.store.HopTokens(t.Context(), "r")
+	if err != nil || len(kept) != 1 || kept[0].Token != "a.b.c" || !slices.Contains(b.one("r", agentbus.CallSettled).Notes, "hop_expired") {
+		t.Errorf("kept %+v, %v", kept, err)
 	}
 }
 

@@ -13,7 +13,8 @@ type Hops interface {
 	// Verify fails with CodeUnauthenticated, CodeInvalidLineage, CodeChainFinal or
 	// CodeCycleRefused for a hop that does not count.
 	Verify(ctx context.Context, token string, to agentbus.HopFor) (agentbus.Hop, error)
-	Sign(n agentbus.NextHop) (string, error)
+	// Sign reports by counts whether the next agent would take the token.
+	Sign(n agentbus.NextHop) (token string, counts bool, err error)
 }
 
 // A HopKeeper stores signed hops with their calls.
@@ -88,11 +89,14 @@ func (g *Gateway) sign(ctx context.Context, x *exchange) error {
 	if next.Left.USD == beyond || next.Left.USD == least {
 		next.Left.USD = 0 // nobody knows
 	}
-	token, err := g.cfg.Hops.Sign(next)
+	token, counts, err := g.cfg.Hops.Sign(next)
 	if err != nil {
 		return err
 	}
-	x.hop = token
+	if x.hop = token; !counts { // the chain goes on in the plain: one that has expired would be refused, and the call with it
+		x.hop = ""
+		x.note("hop_expired")
+	}
 	for _, h := range []agentbus.HopToken{{Token: x.hopIn}, {Token: token, Sent: true}} {
 		if h.Token == "" {
 			continue

@@ -178,8 +178,9 @@ func (h *Hops) sentBy(issuer, last, sender string) bool {
 }
 
 // Sign returns the token of a hop. It counts no longer, and has no more left,
-// than the hop before it.
-func (h *Hops) Sign(n agentbus.NextHop) (string, error) {
+// than the hop before it; where that one has expired, counts is false: it proves who
+// called, and nobody would take it any more.
+func (h *Hops) Sign(n agentbus.NextHop) (token string, counts bool, err error) {
 	now := h.cfg.Now()
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails since Go 1.24
@@ -192,7 +193,7 @@ func (h *Hops) Sign(n agentbus.NextHop) (string, error) {
 		var before agentbus.Hop
 		payload, ok := tokenPayload(n.Before)
 		if !ok || json.Unmarshal(payload, &before) != nil {
-			return "", errors.New("identity: the hop before is no token")
+			return "", false, errors.New("identity: the hop before is no token")
 		}
 		hop.Before, hop.Chain, hop.Subject = HopDigest(n.Before), before.Chain, before.Subject
 		hop.Path = slices.Clone(before.Path)
@@ -200,6 +201,7 @@ func (h *Hops) Sign(n agentbus.NextHop) (string, error) {
 			hop.Path = hop.Path[:same]
 		}
 		hop.Expires, hop.MaxHops = min(hop.Expires, before.Expires), min(hop.MaxHops, before.MaxHops)
+		hop.Issued = min(hop.Issued, hop.Expires)
 		hop.Left = less(hop.Left, before.Left)
 	}
 	own := h.cfg.Signer.issuer + "#"
@@ -207,7 +209,8 @@ func (h *Hops) Sign(n agentbus.NextHop) (string, error) {
 		hop.Path = append(hop.Path, slices.Repeat([]string{own}, unsigned)...)
 	}
 	hop.Path = append(hop.Path, own+n.Caller)
-	return h.cfg.Signer.sign(HopType, hop)
+	token, err = h.cfg.Signer.sign(HopType, hop)
+	return token, !now.After(time.Unix(hop.Expires, 0).Add(evidenceSkew)), err
 }
 
 // less returns the smaller of each bound; 0 is none.

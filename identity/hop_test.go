@@ -44,13 +44,13 @@ func TestSignedHops(t *testing.T) {
 		Audience: "@a@bots.example.com", Caller: "conversation:x", Payer: "alice", Chain: agentbus.AgentChain{Hop: 1, MaxHops: 4}, Run: "r", RootContext: "chat",
 		MessageID: "m1", Left: agentbus.HopLeft{Calls: 10, Deadline: at.Unix() + 60},
 	}
-	token, err := theirs.Sign(first)
+	token, _, err := theirs.Sign(first)
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := first
 	second.Before, second.Caller, second.Chain, second.Left, second.Payer = token, "agent:a", agentbus.AgentChain{Hop: 2, MaxHops: 64}, agentbus.HopLeft{Calls: 20}, "mallory"
-	next, err := theirs.Sign(second)
+	next, _, err := theirs.Sign(second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,40 @@ func TestVerifyRun(t *testing.T) {
 	}
 }
 
-func must(s string, err error) string {
+// C16: a hop counts no longer than the one before it. Behind one that has expired, it
+// is for the record only; the clock of who reads it may be slow until then.
+func TestC16BehindAnExpiredHop(t *testing.T) {
+	t.Parallel()
+	s := newSlack(t)
+	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := at
+	h, err := identity.NewHops(identity.HopsConfig{Signer: signer, Proofs: &proofs{}, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := agentbus.NextHop{Audience: "@a@bots.example.com", Caller: "x", Payer: "alice", Chain: agentbus.AgentChain{Hop: 1, MaxHops: 4}, Run: "r"}
+	first := must(h.Sign(next))
+	next.Before, next.Caller, next.Chain.Hop = first, "agent:a", 2
+	for _, late := range []int{600, 660, 661} {
+		want := late <= 660
+		now = at.Add(time.Duration(late) * time.Second)
+		token, counts, err := h.Sign(next)
+		if err != nil || counts != want {
+			t.Errorf("after %d s: %v, %v", late, counts, err)
+		}
+		if _, err := h.Verify(t.Context(), token, agentbus.HopFor{Audiences: []string{"@a@bots.example.com"}, Sender: "agent:a", MaxHops: 4}); (err == nil) != want {
+			t.Errorf("after %d s: %v", late, err)
+		}
+		if _, err := h.Read(t.Context(), token); err != nil {
+			t.Errorf("after %d s, for the record: %v", late, err)
+		}
+	}
+}
+
+func must(s string, _ bool, err error) string {
 	if err != nil {
 		panic(err)
 	}
