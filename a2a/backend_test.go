@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"net/http"
 	"net/http/httptest"
@@ -140,6 +141,21 @@ func TestBackendOfSDKServer(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A37: an agent that serves 0.3 alone is not called as a model; the refusal says why.
+func TestBackendOfOldAgent(t *testing.T) {
+	t.Parallel()
+	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"name":"old","protocolVersion":"0.3.0","url":"http://`+r.Host+`/","preferredTransport":"JSONRPC","capabilities":{}}`)
+	}))
+	t.Cleanup(old.Close)
+	_, err := collect(t, newBackend(t, a2a.BackendConfig{URL: old.URL}), call("hello"))
+	got, ok := errors.AsType[*agentbus.Error](err)
+	if !ok || got.Code != agentbus.CodeUnsupportedVersion || got.Explain.Observed != "a card without supportedInterfaces" || got.Explain.Next == "" {
+		t.Errorf("got %v, %+v", err, got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -180,7 +181,10 @@ func (b *Backend) choose(card *sdk.AgentCard) (*sdk.AgentInterface, error) {
 	slices.Sort(offered)
 	return nil, &agentbus.Error{
 		Code: agentbus.CodeUnsupportedVersion, Message: "the agent offers no interface of A2A 1.0 that we speak",
-		Explain: &agentbus.Explain{Rule: "A37", Observed: plain(strings.Join(offered, ", ")), Supported: []string{"JSONRPC 1.0", "HTTP+JSON 1.0"}},
+		Explain: &agentbus.Explain{
+			Rule: "A37", Observed: cmp.Or(plain(strings.Join(offered, ", ")), "a card without supportedInterfaces"), Supported: []string{"JSONRPC 1.0", "HTTP+JSON 1.0"},
+			Next: "let the agent serve A2A 1.0; clients of the version that it speaks reach it at /a2a/NAME",
+		},
 	}
 }
 

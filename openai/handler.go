@@ -38,7 +38,8 @@ type HandlerConfig struct {
 // refused. The handler authenticates nobody and checks no depth: that is for
 // the gateway before it and the runtime behind it. Unknown fields of a request
 // are ignored; content that is no text is refused with CodeUnsupportedContent.
-// A stream is passed on as it comes. What cannot be unsaid, an error or a void
+// A stream is passed on as it comes; the usage that the backend told stands in its
+// last event of the answer, or in one of its own for who asks for that. What cannot be unsaid, an error or a void
 // chunk after the first byte, ends it with an error frame and without [DONE].
 func Handler(c HandlerConfig) http.Handler {
 	h := &handler{config: c}

@@ -73,6 +73,8 @@ func TestHandlerWhole(t *testing.T) {
 
 const askStream = `{"model":"critic","stream":true,"messages":[{"role":"user","content":"hi"}]}`
 
+const askUsage = `{"model":"critic","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]}`
+
 func TestHandlerStream(t *testing.T) {
 	t.Parallel()
 	frame := func(choices, rest string) string {
@@ -89,13 +91,19 @@ func TestHandlerStream(t *testing.T) {
 	}{
 		"text": {
 			chunks: []agentbus.Chunk{{Text: "a"}, {Text: "b"}, {Usage: &agentbus.Usage{InputTokens: 1}}},
-			want:   first + frame(`{"index":0,"delta":{"content":"b"},"finish_reason":null}`, "") + stop + done,
+			want: first + frame(`{"index":0,"delta":{"content":"b"},"finish_reason":null}`, "") + // G26: told to who did not ask
+				frame(`{"index":0,"delta":{},"finish_reason":"stop"}`, `,"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1}`) + done,
 		},
 		"usage": {
 			chunks: []agentbus.Chunk{{Text: "a", Usage: &agentbus.Usage{InputTokens: 1}, Finish: "length"}},
-			ask:    `{"model":"critic","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]}`,
+			ask:    askUsage,
 			want: first + frame(`{"index":0,"delta":{},"finish_reason":"length"}`, "") +
 				frame("", `,"usage":{"prompt_tokens":1,"completion_tokens":0,"total_tokens":1}`) + done,
+		},
+		"no usage": { // G26: none is told, not zeros
+			chunks: []agentbus.Chunk{{Text: "a", Usage: &agentbus.Usage{}}},
+			ask:    askUsage,
+			want:   first + stop + done,
 		},
 		"tool calls": {
 			chunks: []agentbus.Chunk{{ToolCall: &agentbus.ToolCall{ID: "a", Name: "f", Arguments: "{}"}}, {ToolCall: &agentbus.ToolCall{ID: "b", Name: "g"}}},

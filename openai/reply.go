@@ -42,7 +42,7 @@ type reply struct {
 	w        http.ResponseWriter
 	envelope completion
 	wanted   string // the model asked for
-	usage    bool   // a stream ends with usage
+	usage    bool   // a stream ends with an event for the usage
 	began    bool   // bytes have been written
 
 	tools  int
@@ -70,7 +70,7 @@ func (r *reply) whole(answer iter.Seq2[agentbus.Chunk, error]) error {
 	finish := finishReason(got.Finish, len(got.ToolCalls))
 	r.envelope.Object, r.envelope.Model = "chat.completion", cmp.Or(got.Model, r.wanted)
 	r.envelope.Choices = []outbound{{Message: said, FinishReason: &finish}}
-	r.envelope.Usage = wireUsage(got.Usage)
+	r.envelope.Usage = toldUsage(&got.Usage)
 	raw, err := marshal(r.envelope)
 	if err != nil {
 		return err
@@ -141,31 +141,33 @@ func (r *reply) chunk(c *agentbus.Chunk) error {
 	if said.Content == nil && said.Reasoning == "" && said.ToolCalls == nil {
 		return nil
 	}
-	return r.delta(&said, nil)
+	return r.delta(&said, nil, nil)
 }
 
 // delta writes a piece of the answer.
-func (r *reply) delta(said *saying, finish *string) error {
+func (r *reply) delta(said *saying, finish *string, used *usage) error {
 	if !r.began {
 		said.Role = agentbus.RoleAssistant
 	}
-	return r.completion([]outbound{{Delta: said, FinishReason: finish}}, nil)
+	return r.completion([]outbound{{Delta: said, FinishReason: finish}}, used)
 }
 
-// end writes the end of a good answer.
+// end writes the end of a good answer. Its usage stands in an event of its own
+// where that was asked for, and otherwise in the event that tells the end: who
+// charges for the answer reads it there (G26).
 func (r *reply) end() error {
-	finish := finishReason(r.finish, r.tools)
-	if err := r.delta(&saying{}, &finish); err != nil {
-		return err
-	}
-	if r.usage {
-		used := agentbus.Usage{}
-		if r.used != nil {
-			used = *r.used
-		}
-		if err := r.completion([]outbound{}, wireUsage(used)); err != nil {
+	finish, used := finishReason(r.finish, r.tools), toldUsage(r.used)
+	if !r.usage || used == nil {
+		if err := r.delta(&saying{}, &finish, used); err != nil {
 			return err
 		}
+		return r.frame([]byte("[DONE]"))
+	}
+	if err := r.delta(&saying{}, &finish, nil); err != nil {
+		return err
+	}
+	if err := r.completion([]outbound{}, used); err != nil {
+		return err
 	}
 	return r.frame([]byte("[DONE]"))
 }

@@ -116,6 +116,15 @@ func wireUsage(u agentbus.Usage) *usage {
 	return out
 }
 
+// toldUsage is what an answer tells of its usage: nothing where the backend did
+// not tell any, so that who charges for it estimates it, and not zeros (G26).
+func toldUsage(u *agentbus.Usage) *usage {
+	if u == nil || *u == (agentbus.Usage{}) {
+		return nil
+	}
+	return wireUsage(*u)
+}
+
 // marshal encodes v without escaping what HTML would want escaped.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer

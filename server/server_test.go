@@ -426,6 +426,53 @@ conversations: {both: {participants: [{agent: asked}, {agent: unasked}], max_tur
 	}
 }
 
+// TestUsageOfForms: G26, an answer is charged alike in each form that a caller may ask
+// for: an agent of the bus tells its usage to who asked for none, and what an agent
+// does not tell is estimated instead of free.
+func TestUsageOfForms(t *testing.T) {
+	t.Parallel()
+	silent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "agent-card.json") {
+			_, _ = fmt.Fprintf(w, `{"name":"c","supportedInterfaces":[{"url":"http://%s/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"capabilities":{}}`, r.Host)
+			return
+		}
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":"1","result":{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"to say it in a few words: nothing is free of charge here, whoever asks"}]}}}`)
+	}))
+	t.Cleanup(silent.Close)
+	s := open(t, fmt.Sprintf(`
+agents:
+  tells:  {kind: builtin, builtin: echo, price: {input: 100, output: 1000}}
+  silent: {kind: a2a, url: %q, price: {input: 100, output: 1000}}
+`, silent.URL))
+	charged := func(agent, form string) agentbus.Micros {
+		run := agentbus.NewRunID()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", strings.NewReader(
+			`{"model":"`+agent+`",`+form+`"messages":[{"role":"user","content":"a rather long line of several words, to have a price"}]}`))
+		r.Header.Set("Authorization", "Bearer user-secret")
+		r.Header.Set("X-Tangle-Runid", string(run))
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		calls := rows(t, s, run)
+		if w.Code != http.StatusOK || len(calls) != 1 {
+			t.Fatalf("%s, %s: %d %s, calls %v", agent, form, w.Code, w.Body, calls)
+		}
+		return calls[0].Cost
+	}
+	want := charged("tells", "")
+	for _, form := range []string{`"stream":true,`, `"stream":true,"stream_options":{"include_usage":true},`} {
+		if got := charged("tells", form); got != want {
+			t.Errorf("%s: charged %s, and %s whole", form, got.USD(), want.USD())
+		}
+		if got := charged("silent", form); got == 0 {
+			t.Errorf("%s: an agent that tells no usage is free", form)
+		}
+	}
+	if got := charged("silent", ""); got == 0 || want == 0 {
+		t.Errorf("whole: charged %s and %s", got.USD(), want.USD())
+	}
+}
+
 // G27: a budget of the configuration bounds a run with every nested hop, whoever
 // drives it, and an agent whose cost nobody knows is refused by name.
 func TestG27ARunsBudgetCoversNestedConversations(t *testing.T) {
