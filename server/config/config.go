@@ -33,6 +33,7 @@ import (
 //	example   what the commented file shows for it when there is no default
 //	idle      "true": the key is checked, and this version does not act on it
 //	restart   "true": a change of it waits for a restart (G30)
+//	instead   of a key that is not acted on: what holds in its place, and what to do
 //
 // A blank field of type later is a key of the specification that this version
 // reads and does not act on.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"reflect"
@@ -116,7 +117,7 @@ func (l *loader) entry(key, value *yaml.Node, f field, v reflect.Value, path str
 	if f.later || f.idle {
 		l.warnings = append(l.warnings, Warning{
 			File: l.c.Path, Line: key.Line, Column: key.Column, Key: path,
-			Problem: "this version reads the key and does not act on it", Fix: "remove it, or keep it for a later version",
+			Problem: "this version reads the key and does not act on it", Fix: cmp.Or(f.instead, "remove it, or keep it for a later version"),
 		})
 	}
 	if f.later {
