@@ -42,8 +42,11 @@ func Serves(path string) bool {
 	return false
 }
 
-// ServeHTTP serves the routes of the wire.
-func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.routes.ServeHTTP(w, r) }
+// ServeHTTP serves the routes of the wire. Every answer has an X-Request-Id.
+func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Request-Id", httpx.NewRequestID())
+	h.routes.ServeHTTP(w, r)
+}
 
 // A handler answers a request of a principal, or returns why not.
 type handler func(w http.ResponseWriter, r *http.Request, p agentbus.Principal) error

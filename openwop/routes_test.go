@@ -46,6 +46,9 @@ func TestAuthentication(t *testing.T) {
 		for _, key := range []string{"", "Bearer wrong"} {
 			status, out, h := b.do(method, path, nil, "Authorization", key)
 			b.refused(r, http.StatusUnauthorized, "unauthenticated", status, out)
+			if out["details"].(object)["correlationId"] != h.Get("X-Request-Id") {
+				b.Errorf("%s: %v, %v", r, out, h)
+			}
 			if h.Get("X-Should-Retry") != "false" { // P12
 				b.Errorf("%s: %v", r, h)
 			}

@@ -34,6 +34,9 @@ func (v *runsVerb) Run(ctx context.Context, a *app) error {
 	if runs == nil {
 		runs = []agentbus.RunSummary{} // [] in JSON
 	}
+	if len(runs) == 0 && v.Before != "" {
+		return a.answer(runs, "there are no runs behind "+harmless(v.Before)+"\n")
+	}
 	if len(runs) == 0 {
 		return a.answer(runs, "there are no runs; next: agentbus run CONVERSATION \"TEXT\", or call an agent through agentbus serve\n")
 	}
