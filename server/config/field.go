@@ -19,7 +19,6 @@ type field struct {
 	enum, kinds                  []string
 	required                     bool
 	later                        bool // accepted, not acted on
-	idle                         bool // checked, not acted on
 	restart                      bool // a change waits for a restart
 	index                        int
 	typ                          reflect.Type
@@ -56,7 +55,7 @@ func fieldsOf(t reflect.Type) []field {
 			name: name, doc: doc, def: sf.Tag.Get("default"), env: sf.Tag.Get("env"), example: sf.Tag.Get("example"), instead: sf.Tag.Get("instead"), or: sf.Tag.Get("or"),
 			min: sf.Tag.Get("min"), max: sf.Tag.Get("max"), pattern: sf.Tag.Get("pattern"), keys: sf.Tag.Get("keys"),
 			enum: words(sf.Tag.Get("enum")), kinds: words(sf.Tag.Get("for")),
-			required: sf.Tag.Get("required") == "true", later: sf.Type == typeLater, idle: sf.Tag.Get("idle") == "true", restart: sf.Tag.Get("restart") == "true",
+			required: sf.Tag.Get("required") == "true", later: sf.Type == typeLater, restart: sf.Tag.Get("restart") == "true",
 			index: i, typ: sf.Type,
 		})
 	}
