@@ -92,9 +92,18 @@ func (s *Store) atOnce(ctx context.Context, t *task) bool {
 	if s.notes.waiting() { // everything noted before t is committed with it
 		return false
 	}
+	whole := false
+	defer func() {
+		if !whole { // it panicked, and its transaction is open: in the committer, that ends the process
+			s.broken.CompareAndSwap(nil, &errCutOff)
+		}
+	}()
 	s.settle(context.WithoutCancel(ctx), []*task{t})
+	whole = true
 	return true
 }
+
+var errCutOff = errors.New("a write was cut off in its middle")
 
 // commit is the committer. It ends when the queue is closed and empty.
 func (s *Store) commit(ctx context.Context) {
