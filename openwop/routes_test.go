@@ -117,9 +117,15 @@ func TestE3Methods(t *testing.T) {
 	t.Parallel()
 	b := newBus(t)
 	for _, c := range [][3]string{
-		{http.MethodPut, "/v1/runs", "GET, HEAD, POST"}, {http.MethodDelete, "/v1/runs/run_x", "GET, HEAD, POST"}, {http.MethodPost, "/v1/runs/run_x", "GET, HEAD"},
-		{http.MethodPost, "/v1/runs/run_x/events", "GET, HEAD"}, {http.MethodGet, "/v1/runs/run_x/cancel", "POST"}, {http.MethodPut, "/v1/interrupts/x", "GET, HEAD, POST"},
-		{http.MethodDelete, "/v1/workflows/x", "GET, HEAD"}, {http.MethodPost, "/.well-known/openwop", "GET, HEAD"}, {http.MethodPost, "/v1/openapi.json", "GET, HEAD"},
+		{http.MethodPut, "/v1/runs", "GET, HEAD, POST"},
+		{http.MethodDelete, "/v1/runs/run_x", "GET, HEAD, POST"},
+		{http.MethodPost, "/v1/runs/run_x", "GET, HEAD"},
+		{http.MethodPost, "/v1/runs/run_x/events", "GET, HEAD"},
+		{http.MethodGet, "/v1/runs/run_x/cancel", "POST"},
+		{http.MethodPut, "/v1/interrupts/x", "GET, HEAD, POST"},
+		{http.MethodDelete, "/v1/workflows/x", "GET, HEAD"},
+		{http.MethodPost, "/.well-known/openwop", "GET, HEAD"},
+		{http.MethodPost, "/v1/openapi.json", "GET, HEAD"},
 	} {
 		status, out, h := b.do(c[0], c[1], object{})
 		b.refused(c[0]+" "+c[1], http.StatusMethodNotAllowed, "method_not_allowed", status, out)

@@ -76,7 +76,7 @@ func (s *wiring) newProgram(name string, a config.Agent) (*execagent.Agent, erro
 		Input: execagent.Input(a.Input), Output: output, Fields: fields, ReportCost: a.UsageCost,
 		Timeout: a.Timeout, KillAfter: a.KillAfter, MaxOutput: int64(a.MaxOutput), MaxMemory: int64(a.MaxMemory),
 		Env: a.Env, ForwardAuthorizationEnv: a.ForwardEnv, Dir: dir, DirAge: a.DirAge, ShareDir: a.ShareDir,
-		Conversation: a.Affinity == config.AffinityConversation, InstallKey: s.store.InstallKey(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, Session: execagent.Session(a.Session),
+		Conversation: a.Affinity == config.AffinityConversation, InstallKey: s.installKey(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, Session: execagent.Session(a.Session),
 		Worker: a.Mode == config.ExecWorker, Workers: a.Workers, WorkerIdle: a.WorkerIdle,
 		MaxDepth: s.cfg.Limits.MaxDepth, URL: s.address, Caller: onWhoseBill, Within: within, Tokens: &s.tokens, Lookup: env, Logger: s.log,
 	})

@@ -36,18 +36,7 @@ agents:
 	b := serveFile(t, fmt.Sprintf(yaml, "1m", dir, "1s"))
 	ask := func(contextHeader string) string {
 		t.Helper()
-		r, err := http.NewRequest(http.MethodPost, b.url+"/v1/chat/completions", strings.NewReader(`{"model":"coder","messages":[{"role":"user","content":"hello"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Authorization", "Bearer alice-secret")
-		r.Header.Set(contextHeader, "root")
-		status, body := b.do(r)
-		_, text, _ := strings.Cut(body, `"content":"`)
-		if text, _, _ = strings.Cut(text, `"`); status != 200 || text == "" {
-			t.Fatalf("status %d: %s", status, body)
-		}
-		return text
+		return askCoder(t, b, contextHeader)
 	}
 	reload := func(yaml string) {
 		t.Helper()
@@ -69,5 +58,47 @@ agents:
 	}
 	if reload(fmt.Sprintf(yaml, "2m", dir, "2s") + "lineage: {legacy_parent_fallback: false}\n"); ask(parent) == ask(root) {
 		t.Error("without the fallback, a parent context without a root is the root")
+	}
+}
+
+// askCoder asks the program of a bus in a conversation, and returns what it answers.
+func askCoder(t *testing.T, b *fileBus, contextHeader string) string {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodPost, b.url+"/v1/chat/completions", strings.NewReader(`{"model":"coder","messages":[{"role":"user","content":"hello"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer alice-secret")
+	r.Header.Set(contextHeader, "root")
+	status, body := b.do(r)
+	_, text, _ := strings.Cut(body, `"content":"`)
+	if text, _, _ = strings.Cut(text, `"`); status != 200 || text == "" {
+		t.Fatalf("status %d: %s", status, body)
+	}
+	return text
+}
+
+// P19, K10: installations that share an install key name a conversation alike; the
+// key that is made with a store is nobody else's.
+func TestInstallKeyFile(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "install.key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("0a", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	room := func(more string) string {
+		b := serveFile(t, more+fmt.Sprintf(`
+keys: [{id: alice, secret_env: ALICE}]
+agents:
+  coder: {kind: exec, affinity: conversation, dir: %q, command: [sh, -c, 'cat >/dev/null; basename "$PWD"']}
+`, filepath.Join(t.TempDir(), "work")))
+		return askCoder(t, b, agentbus.RootContextIDHeader)
+	}
+	shared := fmt.Sprintf("install_key_file: %q", key)
+	first := room(shared)
+	if again := room(shared); again != first {
+		t.Errorf("%s and %s under one key", first, again)
+	}
+	if own := room(""); own == first {
+		t.Errorf("%s without the key too", own)
 	}
 }

@@ -25,6 +25,15 @@ func (s *wiring) sealing() (aead cipher.AEAD, ok bool, err error) {
 	return aead, err == nil, err
 }
 
+// installKey returns the key of this installation (P19): that of the configuration
+// that the bus was started with, else the one that was made with the store.
+func (s *Server) installKey() []byte {
+	if key := s.cfg.InstallKey; !key.IsZero() {
+		return []byte(key.Reveal()) //nolint:forbidigo // the key under which conversations are named (P19)
+	}
+	return s.store.InstallKey()
+}
+
 // seal returns a credential as it is stored with an execution (R18), bound to
 // that execution: none without a sealing key.
 func (s *wiring) seal(id agentbus.ExecutionID, c agentbus.Credential) ([]byte, error) {

@@ -14,7 +14,7 @@ import (
 // buildHost makes the host of the event wire. It stands on the public listener,
 // behind the same authentication as the gateway (E2).
 func (s *Server) buildHost() (err error) {
-	key := hmac.New(sha256.New, s.store.InstallKey())
+	key := hmac.New(sha256.New, s.installKey())
 	key.Write([]byte("tokens of interrupts"))
 	s.starts = newStarts(s)
 	s.wop, err = openwop.New(openwop.Config{

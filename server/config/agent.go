@@ -84,9 +84,9 @@ type Agent struct {
 	// APIKeyEnv or APIKeyFile; none when the agent has no key.
 	Authorization agentbus.Credential `yaml:"-"`
 
-	_ later `yaml:"manifest" doc:"Agent manifest."`
-	_ later `yaml:"harness_role" doc:"Role in a harness."`
-	_ later `yaml:"sharing" doc:"What workers share."`
+	_ later `yaml:"manifest" doc:"Agent manifest (E20, E27, E30)." instead:"nothing is read from the file, its toolAllowlist included: list the tools in tools.default, or in tools of an agent of kind openai, and remove the key"`
+	_ later `yaml:"harness_role" doc:"Role of the agent in a harness (E27)." instead:"no role allows or forbids a tool: list the tools in tools.default, or in tools of an agent of kind openai, and remove the key"`
+	_ later `yaml:"sharing" doc:"With whom its context is shared (E20)." instead:"a conversation's participants are told what is said in it, and share nothing else: remove the key"`
 }
 
 // ExecInput is how a program is given its prompt (B1).
@@ -279,9 +279,9 @@ type Participant struct {
 	// Approval is what it says itself; [Conversation.ApprovalOf] is what holds.
 	Approval *bool `yaml:"approval" doc:"A human approves each of its turns before it is called (R22). Absent: as the conversation's approval says."`
 
-	_ later `yaml:"manifest" doc:"Agent manifest."`
-	_ later `yaml:"harness_role" doc:"Role in a harness."`
-	_ later `yaml:"sharing" doc:"What workers share."`
+	_ later `yaml:"manifest" doc:"Agent manifest (E20, E27, E30)." instead:"nothing is read from the file, its toolAllowlist included: list the tools in tools.default, or in tools of an agent of kind openai, and remove the key"`
+	_ later `yaml:"harness_role" doc:"Role of the agent in a harness (E27)." instead:"no role allows or forbids a tool: list the tools in tools.default, or in tools of an agent of kind openai, and remove the key"`
+	_ later `yaml:"sharing" doc:"With whom its context is shared (E20)." instead:"a conversation's participants are told what is said in it, and share nothing else: remove the key"`
 }
 
 // Speakers returns the names under which the participants speak, in their order:

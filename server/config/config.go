@@ -31,8 +31,8 @@ import (
 //	keys      the form of the keys of a table, likewise
 //	for       the kinds of agent it belongs to, separated by |
 //	example   what the commented file shows for it when there is no default
-//	idle      "true": the key is checked, and this version does not act on it
 //	restart   "true": a change of it waits for a restart (G30)
+//	instead   of a key that is not acted on: what holds in its place, and what to do
 //
 // A blank field of type later is a key of the specification that this version
 // reads and does not act on.
@@ -72,7 +72,7 @@ type Config struct {
 	DrainTimeout   time.Duration           `yaml:"drain_timeout" default:"30s" env:"AGENTBUS_DRAIN_TIMEOUT" doc:"How long live calls may go on after SIGTERM (G31)."`
 	Telemetry      Telemetry               `yaml:"telemetry" doc:"What is told to the world outside (G33, G34)."`
 	StrictHTTP     bool                    `yaml:"strict_http" restart:"true" default:"true" env:"AGENTBUS_STRICT_HTTP" doc:"Refuse ambiguous HTTP at the socket: two body lengths, folded headers, bare line feeds (G36)."`
-	InstallKeyFile string                  `yaml:"install_key_file" restart:"true" idle:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Empty: the key that was made with the store (P19)."`
+	InstallKeyFile string                  `yaml:"install_key_file" restart:"true" env:"AGENTBUS_INSTALL_KEY_FILE" example:"/etc/agentbus/install.key" doc:"File of the install key: 32 bytes, or 64 hex digits. Workers, sessions and URLs of conversations are chosen under it, and tokens of interrupts made (P19, K10). Empty: the key that was made with the store."`
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
 	Tools      Tools      `yaml:"tools" doc:"Which tools agents may call (E27)."`

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"reflect"
@@ -113,10 +114,10 @@ func (l *loader) section(key, n *yaml.Node, v reflect.Value, path string) {
 }
 
 func (l *loader) entry(key, value *yaml.Node, f field, v reflect.Value, path string) {
-	if f.later || f.idle {
+	if f.later {
 		l.warnings = append(l.warnings, Warning{
 			File: l.c.Path, Line: key.Line, Column: key.Column, Key: path,
-			Problem: "this version reads the key and does not act on it", Fix: "remove it, or keep it for a later version",
+			Problem: "this version reads the key and does not act on it", Fix: cmp.Or(f.instead, "remove it, or keep it for a later version"),
 		})
 	}
 	if f.later {

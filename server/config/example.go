@@ -146,7 +146,7 @@ func Example() []byte {
 	var b strings.Builder
 	b.WriteString(exampleHead)
 	for _, f := range fieldsOf(reflect.TypeFor[Config]()) {
-		if f.later || f.idle {
+		if f.later {
 			continue
 		}
 		b.WriteString("\n")
@@ -157,7 +157,7 @@ func Example() []byte {
 		case isSection(f.typ):
 			b.WriteString("#" + f.name + ":\n")
 			for _, g := range fieldsOf(f.typ) {
-				if g.later || g.idle {
+				if g.later {
 					continue
 				}
 				comment(&b, "  # ", g.doc)

@@ -60,7 +60,7 @@ func (w *walker) section(v reflect.Value, path string, k Kind) {
 		k = a.Kind
 	}
 	for _, f := range fieldsOf(v.Type()) {
-		if !f.later && !f.idle && (k == "" || f.belongs(k)) {
+		if !f.later && (k == "" || f.belongs(k)) {
 			w.value(v.Field(f.index), f, join(path, f.name))
 		}
 	}

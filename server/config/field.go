@@ -13,12 +13,12 @@ import (
 // A field is one key, as the tags of its struct field describe it.
 type field struct {
 	name, doc, def, env, example string
+	instead                      string
 	or                           string
 	min, max, pattern, keys      string
 	enum, kinds                  []string
 	required                     bool
 	later                        bool // accepted, not acted on
-	idle                         bool // checked, not acted on
 	restart                      bool // a change waits for a restart
 	index                        int
 	typ                          reflect.Type
@@ -52,10 +52,10 @@ func fieldsOf(t reflect.Type) []field {
 			doc += " A change waits for a restart."
 		}
 		fs = append(fs, field{
-			name: name, doc: doc, def: sf.Tag.Get("default"), env: sf.Tag.Get("env"), example: sf.Tag.Get("example"), or: sf.Tag.Get("or"),
+			name: name, doc: doc, def: sf.Tag.Get("default"), env: sf.Tag.Get("env"), example: sf.Tag.Get("example"), instead: sf.Tag.Get("instead"), or: sf.Tag.Get("or"),
 			min: sf.Tag.Get("min"), max: sf.Tag.Get("max"), pattern: sf.Tag.Get("pattern"), keys: sf.Tag.Get("keys"),
 			enum: words(sf.Tag.Get("enum")), kinds: words(sf.Tag.Get("for")),
-			required: sf.Tag.Get("required") == "true", later: sf.Type == typeLater, idle: sf.Tag.Get("idle") == "true", restart: sf.Tag.Get("restart") == "true",
+			required: sf.Tag.Get("required") == "true", later: sf.Type == typeLater, restart: sf.Tag.Get("restart") == "true",
 			index: i, typ: sf.Type,
 		})
 	}

@@ -79,7 +79,7 @@ func kindRules(t reflect.Type) []object {
 
 func (f field) schema() object {
 	if f.later {
-		return object{"description": f.doc + " This version reads it and does not act on it."}
+		return object{"description": f.doc + " This version reads it and does not act on it: " + f.instead + "."}
 	}
 	s := f.typeSchema(f.typ)
 	if f.doc != "" {
