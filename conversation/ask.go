@@ -158,7 +158,7 @@ func (d *driver) ask(h *agentbus.Halt, now *intent, failure error) {
 	e := *d.recordable(failure)
 	ask, t := *e.Ask, &now.turn
 	e.Ask, e.Err = &ask, nil
-	ask.Prompt = d.options.text(ask.Prompt)
+	ask.Prompt = d.options.text(storableText(ask.Prompt))
 	ask.Title = d.options.text(gist(&ask))
 	t.State, t.Error, t.Reply = agentbus.TurnWaiting, &e, agentbus.Reply{}
 	if len(ask.Interrupts) == 0 {
@@ -259,9 +259,17 @@ func (d *driver) park(ctx context.Context, f *fan, waiting []*branch) (*intent, 
 	return nil, h, nil
 }
 
-// withdraw cancels the branches that wait, since the join was met without them.
+// withdraw cancels the branches that wait, since the join was met without them:
+// behind the last that was done, so that nobody is cancelled who is still needed
+// after a crash.
 func (d *driver) withdraw(ctx context.Context, f *fan, waiting []*branch) error {
-	for i, b := range waiting {
+	if f.last != nil {
+		if err := d.finish(ctx, f.last, nil); err != nil {
+			return err
+		}
+	}
+	f.last = waiting[len(waiting)-1] // it is finished with the turn after the fan
+	for _, b := range waiting {
 		t := &b.turn
 		if b.asked == nil {
 			if _, err := d.beginTurns(ctx, nil, *t); err != nil {
@@ -270,9 +278,10 @@ func (d *driver) withdraw(ctx context.Context, f *fan, waiting []*branch) error 
 		}
 		t.State, t.Reply, t.Ended, t.Withdraw = agentbus.TurnCancelled, agentbus.Reply{}, time.Now(), d.unneeded(b)
 		b.stands, b.asked = true, nil
-		if f.last == nil && i == len(waiting)-1 {
-			f.last = b // it is finished with the turn after the fan
-		} else if err := d.finish(ctx, b, nil); err != nil {
+		if b == f.last {
+			break
+		}
+		if err := d.finish(ctx, b, nil); err != nil {
 			return err
 		}
 	}

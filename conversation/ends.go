@@ -3,6 +3,8 @@ package conversation
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -11,20 +13,43 @@ import (
 // An ending is the member agentbus of the event that a drive ends with.
 type ending struct {
 	Halt *agentbus.Halt `json:"halt"`
+	// Decided are the interrupts that were decided, and that a budget kept the drive
+	// from going on from: who was to be asked followed from them (R23).
+	Decided []agentbus.InterruptID `json:"decided,omitempty"`
+}
+
+// ending returns what a drive that halts by h ends with.
+func (d *driver) ending(h *agentbus.Halt) ending {
+	e := ending{Halt: h}
+	if h.Kind != agentbus.HaltBudget {
+		return e
+	}
+	for _, i := range slices.Sorted(maps.Keys(d.decided)) {
+		if i < d.execution.First+len(d.turns) {
+			continue // it was gone on from
+		}
+		for _, r := range d.decided[i].resolved {
+			e.Decided = append(e.Decided, r.ID)
+		}
+	}
+	return e
 }
 
 // haltOf returns why a drive halted, if e is what it ended with.
-func haltOf(e *agentbus.Event) *agentbus.Halt {
+func haltOf(e *agentbus.Event) *agentbus.Halt { return endingOf(e).Halt }
+
+// endingOf returns what a drive ended with, if that is e.
+func endingOf(e *agentbus.Event) ending {
 	if !isEnd(e.Type) {
-		return nil
+		return ending{}
 	}
 	var data struct {
 		Bus ending `json:"agentbus"`
 	}
 	if json.Unmarshal(e.Data, &data) != nil || data.Bus.Halt == nil {
-		return &agentbus.Halt{} // no halt is like it: the events will differ
+		return ending{Halt: &agentbus.Halt{}} // no halt is like it: the events will differ
 	}
-	return data.Bus.Halt
+	return data.Bus
 }
 
 // isEnd reports whether an event of this type is the last of a drive.
@@ -38,7 +63,7 @@ func (d *driver) ends(h *agentbus.Halt) (events []agentbus.Event) {
 	for _, now := range d.left {
 		events = append(append(events, d.completes(now, "failed")...), d.cancelled(now, "the run halted: "+string(h.Kind), nil))
 	}
-	bus, took := ending{h}, max(0, time.Since(d.execution.Began).Milliseconds())
+	bus, took := d.ending(h), max(0, time.Since(d.execution.Began).Milliseconds())
 	switch h.Kind {
 	case agentbus.HaltDeadline:
 		events = append(events, d.event(agentbus.EventCapBreached, "", d.overtime()))

@@ -131,7 +131,7 @@ func (now *intent) pending() []*intent {
 		return []*intent{now}
 	}
 	var all []*intent
-	for _, b := range now.fan.due() {
+	for _, b := range now.fan.rest() { // also what a branch asks is not told any more
 		if b.begun > 0 {
 			b.hold = 0
 			all = append(all, b.intent)
