@@ -91,7 +91,7 @@ func TestScreensOfAFilledBus(t *testing.T) {
 	s.page("/console/payers").shows(t, "payers", `href="/console/payers/alice"`, "$3.00", "reserved", "of <span", "format=csv", "not", "not known")
 	s.page("/console/payers/alice").shows(t, "payer", "Ledger head", "By agent", "By run", "By day", "strict: never overshot", "Reserved for over a minute", "this process")
 	s.page("/console/agents").shows(t, "agents", "breaker open", "ejected", "researcher", "bridge_depth_exceeded", "not", "drained")
-	s.page("/console/agents/researcher").shows(t, "agent", "http://127.0.0.1:9/v1", "its own key", "A million tokens in", "Probe now", "Drain this agent")
+	s.page("/console/agents/researcher").shows(t, "agent", "http://127.0.0.1:9/v1", "its own key", "A million tokens in", "of these from a cache</dt><dd>the same<", "Probe now", "Drain this agent")
 	s.page("/console/inbox").shows(t, "inbox", "forwarded credential ignored", "Nothing waits")
 	s.page("/console/ledger/export?format=csv").shows(t, "export", "payer,seq,kind", "alice,1,charge")
 }

@@ -34,7 +34,11 @@ func (v *initVerb) Run(a *app) error {
 	case err != nil:
 		return &failure{exit: exitFailed, what: "cannot write " + path, why: cause(err), next: "name a path in a directory that you may write"}
 	}
-	return a.answer(map[string]string{"path": path}, "wrote "+path+"\nnext: agentbus serve, and agentbus keys create NAME for a key to call it with\n")
+	named := ""
+	if path != config.DefaultPath { // the verbs do not find it by themselves
+		named = " --config " + path
+	}
+	return a.answer(map[string]string{"path": path}, "wrote "+path+"\nnext: agentbus serve"+named+", and agentbus keys create NAME"+named+" for a key to call it with\n")
 }
 
 // cause returns err without the name of what was asked for, which the user

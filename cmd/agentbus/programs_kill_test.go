@@ -91,7 +91,7 @@ sleep 600
 // the rest is for machines that are busy with other tests.
 func waitForNobody(t *testing.T, dir string) {
 	t.Helper()
-	within(t, 10*time.Second, "nobody is left", func() bool { return len(below(t, dir)) == 0 })
+	within(t, time.Minute, "nobody is left", func() bool { return len(below(t, dir)) == 0 })
 }
 
 // within waits until something holds.
