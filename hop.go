@@ -52,6 +52,7 @@ type HopFor struct {
 
 // A NextHop says which hop is to be signed.
 type NextHop struct {
+	ID                   string // the request id of the call, by which its hop is told from all others; "": one is made up
 	Audience             string // of the agent that is called
 	Caller               string // the principal that calls
 	Payer                Payer

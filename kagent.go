@@ -51,6 +51,15 @@ func (l Lineage) Contexts(session string, legacy bool) (parent, root string) {
 	return session, session
 }
 
+// Session returns the session of who serves l and knows of no conversation of its
+// own, such as a program: the root context that came, else the run (K3).
+func (l Lineage) Session() string {
+	if l.RootContext != "" {
+		return l.RootContext
+	}
+	return string(l.Run)
+}
+
 // Keyed is the HMAC-SHA-256 under the install key of words, each behind its
 // length, so that no two lists of them run together: how what belongs to a
 // conversation is found, its worker, its memory, its URL (K10). Who does not have

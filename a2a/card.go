@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -121,8 +122,9 @@ type CardEdit struct {
 
 // RewriteCard returns a card with the URLs of this bus in place of the agent's,
 // its security schemes replaced by the bus's, and without signatures, which
-// would not hold (A10). What it does not know stays. It fails for what is no
-// JSON object.
+// would not hold (A10). What it does not know stays, but for a member that it
+// edits and that is spelt in another case: a reader in Go takes either. It fails
+// for what is no JSON object.
 func RewriteCard(card []byte, e CardEdit) ([]byte, error) {
 	c, err := decodeCard(card)
 	if err != nil {
@@ -132,6 +134,7 @@ func RewriteCard(card []byte, e CardEdit) ([]byte, error) {
 	if _, named := c["url"].(string); !listed && !named {
 		return nil, errors.New("the card names no endpoint")
 	}
+	respelt(c, "supportedInterfaces", "url", "preferredTransport", "additionalInterfaces", "capabilities", "signatures", "documentationUrl", "iconUrl")
 	hosts := e.hosts(c)
 	if len(hosts) > maxHosts {
 		return nil, errors.New("the card names too many hosts")
@@ -143,6 +146,7 @@ func RewriteCard(card []byte, e CardEdit) ([]byte, error) {
 		secure(c)
 	}
 	if able, ok := c["capabilities"].(map[string]any); ok && !e.Push {
+		respelt(able, "pushNotifications")
 		able["pushNotifications"] = false
 	}
 	for _, link := range []string{"documentationUrl", "iconUrl"} {
@@ -207,6 +211,7 @@ func (e *CardEdit) interfaces(c map[string]any) {
 		} else {
 			seen[key] = true
 		}
+		respelt(i, "url")
 		i["url"] = e.mountOf(b)
 		kept = append(kept, i)
 	}
@@ -239,6 +244,7 @@ func (e *CardEdit) older(c map[string]any) {
 			c["preferredTransport"] = string(b)
 		}
 		seen[b] = true
+		respelt(i, "url")
 		i["url"] = e.mountOf(b)
 		kept = append(kept, i)
 	}
@@ -253,6 +259,7 @@ func (e *CardEdit) older(c map[string]any) {
 // reader takes the members that it knows, and the SDK for Go reads no card of 1.0
 // whose schemes are in the words of 0.3 alone.
 func secure(c map[string]any) {
+	respelt(c, "securitySchemes", "security", "securityRequirements")
 	scheme := map[string]any{}
 	c["securitySchemes"] = map[string]any{bearer: scheme}
 	delete(c, "security")
@@ -270,10 +277,19 @@ func secure(c map[string]any) {
 	skills, _ := c["skills"].([]any)
 	for _, s := range skills {
 		if skill, ok := s.(map[string]any); ok {
+			respelt(skill, "security", "securityRequirements")
 			delete(skill, "securityRequirements") // they name schemes that are gone
 			delete(skill, "security")
 		}
 	}
+}
+
+// respelt removes from an object what has one of names in another case: to readers
+// in Go it is that member too, and of two lists or objects they take some of each.
+func respelt(object map[string]any, names ...string) {
+	maps.DeleteFunc(object, func(key string, _ any) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return key != name && strings.EqualFold(key, name) })
+	})
 }
 
 // hosts returns the hosts that must not remain: those given, and those of the

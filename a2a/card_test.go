@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	sdk "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus/a2a"
@@ -104,6 +105,49 @@ func TestRewriteOldCard(t *testing.T) {
 	grpc := rewritten(t, `{"url":"grpc://g:1","preferredTransport":"GRPC","additionalInterfaces":[{"url":"http://g/x","transport":"HTTP+JSON"}]}`, a2a.CardEdit{})
 	if grpc["preferredTransport"] != "HTTP+JSON" || grpc["url"] != "https://bus.example.com/a2a/critic/rest" {
 		t.Error(grpc)
+	}
+}
+
+// A10, X37: what the bus edits or takes out it takes out in every other spelling too:
+// the SDK for Go, whose reader does not look at the case of names, reads nothing of
+// the agent's.
+func TestRewriteRespeltCard(t *testing.T) {
+	t.Parallel()
+	card := strings.NewReplacer(`"signatures"`, `"Signatures"`, `"skills":[{"id":"s","securityRequirements"`, `"skills":[{"id":"s","SecurityRequirements"`,
+		`"tenant"`, `"URL":"http://10.0.0.7/x","tenant"`, `"pushNotifications":true`, `"pushNotifications":true,"PushNotifications":true`, `{"name"`,
+		`{"\u017fignatures":[{"protected":"p","signature":"s"}],"SupportedInterfaces":[{"url":"http://10.0.0.7/"}],"SecuritySchemes":{"k":{"mtlsSecurityScheme":{}}},
+		"SECURITYREQUIREMENTS":[{"schemes":{"k":[]}}],"Capabilities":{"pushNotifications":true},"DocumentationURL":"http://10.0.0.7/","name"`).Replace(newCard)
+	raw, err := json.Marshal(rewritten(t, card, a2a.CardEdit{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read sdk.AgentCard
+	if err := json.Unmarshal(raw, &read); err != nil {
+		t.Fatal(err)
+	}
+	if len(read.Signatures) > 0 || read.DocumentationURL != "" || read.Capabilities.PushNotifications || len(read.SecuritySchemes) != 1 || len(read.SecurityRequirements) != 1 || len(read.Skills[0].SecurityRequirements) > 0 {
+		t.Errorf("read as %+v", read)
+	}
+	older, err := json.Marshal(rewritten(t, strings.NewReplacer(`"transport"`, `"Url":"http://agent:9/x","transport"`, `"url":"http://agent:9/a2a","pre`, `"Url":"http://agent:9/x","url":"http://agent:9/a2a","pre`).Replace(oldCard),
+		a2a.CardEdit{Hosts: []string{"agent:9"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, gone := range []string{
+		"Signatures", "\u017fignatures", "SupportedInterfaces", "SecuritySchemes", "SECURITYREQUIREMENTS", "SecurityRequirements", "Capabilities", "PushNotifications",
+		"DocumentationURL", "URL", "Url",
+	} {
+		if quoted := `"` + gone + `"`; strings.Contains(string(raw), quoted) || strings.Contains(string(older), quoted) {
+			t.Errorf("%s is still in %s or %s", gone, raw, older)
+		}
+	}
+	for _, i := range read.SupportedInterfaces {
+		if !strings.HasPrefix(i.URL, "https://bus.example.com/") {
+			t.Errorf("leads to %s", i.URL)
+		}
+	}
+	if passed := rewritten(t, strings.ReplaceAll(card, "https://10.0.0.7/", "https://id.example.com/"), a2a.CardEdit{KeepSecurity: true, Push: true}); passed["SecuritySchemes"] == nil {
+		t.Error("the agent's schemes were taken out under passthrough")
 	}
 }
 

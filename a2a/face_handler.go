@@ -28,6 +28,7 @@ var (
 	errBusy     = fault(CodeUnsupportedOperation, "EXECUTION_IN_PROGRESS", "the task is being executed", "wait until it has ended, or asks for something")
 	errNoPush   = fault(CodePushNotSupported, "", "push notifications are not served", "stream, or subscribe to the task")
 	errConflict = fault(CodeInvalidParams, "MESSAGE_ID_CONFLICT", "another message came under this id", "give every message an id of its own; send the same message again unchanged")
+	errHistory  = fault(CodeInvalidParams, "", "historyLength is negative", "send 0 for no history, or leave it out for all of it")
 	errOther    = fault(CodeInvalidParams, "", "the task belongs to another context", "leave the context out, or name the task's own")
 	errNoCaller = &agentbus.Error{Code: agentbus.CodeInternal, Message: "the request did not come through the gateway"}
 )
@@ -57,16 +58,27 @@ func (h handler) now(t *agentbus.Task) (*sdk.Task, error) {
 
 // trimmed returns t with as much of its history as was asked for.
 func trimmed(t *sdk.Task, history *int) *sdk.Task {
-	if history == nil || len(t.History) <= max(*history, 0) {
+	if history == nil || len(t.History) <= *history {
 		return t
 	}
 	c := *t
-	c.History = t.History[len(t.History)-max(*history, 0):]
+	c.History = t.History[len(t.History)-*history:]
 	return &c
+}
+
+// countable refuses a number of messages that is none.
+func countable(history *int) error {
+	if history != nil && *history < 0 {
+		return errHistory
+	}
+	return nil
 }
 
 // GetTask returns a task as it is.
 func (h handler) GetTask(ctx context.Context, req *sdk.GetTaskRequest) (*sdk.Task, error) {
+	if err := countable(req.HistoryLength); err != nil {
+		return nil, failed(ctx, err)
+	}
 	t, err := h.of(ctx, string(req.ID))
 	if err != nil {
 		return nil, failed(ctx, err)
@@ -88,6 +100,9 @@ func (h handler) ListTasks(ctx context.Context, req *sdk.ListTasksRequest) (*sdk
 	r, ok := FromContext(ctx)
 	if !ok {
 		return nil, failed(ctx, errNoCaller)
+	}
+	if err := countable(req.HistoryLength); err != nil {
+		return nil, failed(ctx, err)
 	}
 	q := agentbus.TaskQuery{Agent: r.Agent, Principal: r.Caller.ID, Context: req.ContextID, State: string(req.Status), Limit: pageDefault}
 	if req.StatusTimestampAfter != nil {

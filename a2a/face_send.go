@@ -144,6 +144,8 @@ func (h handler) check(req *sdk.SendMessageRequest) (text string, err error) {
 		return "", fault(CodeInvalidParams, "", "a part of the message holds nothing", "send text, data, a file or a link in each part")
 	case req.Config != nil && req.Config.PushConfig != nil: // X36
 		return "", errNoPush
+	case req.Config != nil && countable(req.Config.HistoryLength) != nil:
+		return "", errHistory
 	}
 	parts := make([]string, 0, len(m.Parts))
 	for _, p := range m.Parts {

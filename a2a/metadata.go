@@ -88,6 +88,12 @@ func ReadMention(c *Call, body []byte) (m Mention, err error) {
 			}
 		}
 	}
+	if t := gjson.ParseBytes(token); t.Exists() && t.Type != gjson.String {
+		return m, &agentbus.Error{
+			Code: agentbus.CodeInvalidLineage, Message: "the " + memberToken + " in the metadata is no text",
+			Explain: &agentbus.Explain{Rule: "C16", Next: "send the signed hop as a compact JWS, or none"},
+		}
+	}
 	m.Relay, m.Token = relayOf(relay), gjson.ParseBytes(token).Str
 	return m, nil
 }

@@ -100,6 +100,9 @@ func graphOf(calls []agentbus.CallRecord, agents []Agent) console.Graph {
 			continue
 		}
 		ends := [2]string{from(c), c.Agent}
+		if _, is := known[c.Agent]; !is && c.State == agentbus.CallRefused && c.Code == agentbus.CodeAgentNotFound {
+			ends[1] = console.UnknownAgents // callers make up as many names as they like
+		}
 		e := edges[ends]
 		if e == nil {
 			e = &edge{Edge: console.Edge{From: ends[0], To: ends[1], Verbatim: known[c.Agent].Trust.Verbatim}}

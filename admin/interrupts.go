@@ -36,7 +36,7 @@ func (a *API) listInterrupts(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l := list[asking]{Data: shown}
+	l := list[Asking]{Data: shown}
 	if len(found) > p.limit {
 		l.Next = cursor(string(found[p.limit-1].ID))
 	}

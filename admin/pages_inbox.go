@@ -189,7 +189,7 @@ func (a *API) followInbox(w http.ResponseWriter, r *http.Request) error {
 }
 
 // card is an interrupt as somebody decides it.
-func (a *API) card(r *http.Request, q url.Values, i *asking) (c console.InterruptCard, err error) {
+func (a *API) card(r *http.Request, q url.Values, i *Asking) (c console.InterruptCard, err error) {
 	sum, _, err := a.cfg.Runs.RunSummary(r.Context(), i.Run)
 	if err != nil {
 		return c, err

@@ -160,7 +160,7 @@ func (a *API) hops(ctx context.Context, p *runPage) string {
 	case len(v.Hops) == 0:
 		return "none in this run"
 	}
-	return fmt.Sprintf("valid: %d signed in this run, in order; %d calls made while hops were not signed", len(v.Hops), v.Unsigned)
+	return fmt.Sprintf("valid: %d signed in this run, in order; %d calls without one, made while hops were not signed or with their hops gone", len(v.Hops), v.Unsigned)
 }
 
 // rowCommands are what is done about a row in the terminal.

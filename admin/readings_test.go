@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -73,6 +74,15 @@ func TestGraph(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
+	}
+	// U12: agents are nodes; names that callers made up are one, however many.
+	for i := range 3 {
+		key := agentbus.TurnKey{Payer: "alice", Agent: fmt.Sprintf("nobody%d", i), Run: "run_u", ID: "run_u.t0.x"}
+		b.must(b.store.Record(t.Context(), key.Hash(), agentbus.CallRecord{TurnKey: key, Caller: "app", State: agentbus.CallRefused, Code: agentbus.CodeAgentNotFound, Began: time.Now(), Ended: time.Now()}))
+	}
+	got := into[console.Graph](t, b.get("/admin/v1/graph?run=run_u"))
+	if len(got.Nodes) != 2 || len(got.Edges) != 1 || got.Edges[0].To != console.UnknownAgents || got.Edges[0].Refused != 3 {
+		t.Errorf("of names that nobody has: %+v", got)
 	}
 	if got := into[console.Graph](t, b.get("/admin/v1/graph?run=run_none")); len(got.Nodes)+len(got.Edges)+len(got.Cycles) != 0 {
 		t.Errorf("of an unknown run: %+v", got)

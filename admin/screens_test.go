@@ -86,7 +86,7 @@ func TestScreensOfAFilledBus(t *testing.T) {
 	b.hop("researcher", "critic", 1, 0)
 	b.refuse("critic", 4, "", agentbus.CodeDepthExceeded) // now, as hops are: screens look back a day
 	s := b.visit()
-	s.page("/console/graph?run=run_g").shows(t, "graph", `<svg width=`, `class="node`, "app → researcher: 1 calls", "carries the payer’s credential", `href="/console/runs?agent=critic&amp;run=run_g"`,
+	s.page("/console/graph?run=run_g").shows(t, "graph", `<svg width=`, `class="node`, "app → researcher: 1 call,", "carries the payer’s credential", `href="/console/runs?agent=critic&amp;run=run_g"`,
 		`href="/console/runs?agent=researcher&amp;payer=alice&amp;run=run_g"`, `href="/console/runs?payer=alice&amp;run=run_g"`)
 	s.page("/console/payers").shows(t, "payers", `href="/console/payers/alice"`, "$3.00", "reserved", "of <span", "format=csv", "not", "not known")
 	s.page("/console/payers/alice").shows(t, "payer", "Ledger head", "By agent", "By run", "By day", "strict: never overshot", "Reserved for over a minute", "this process")

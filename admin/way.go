@@ -11,29 +11,48 @@ import (
 // maxWay is how many turns up somebody who asks is looked for.
 const maxWay = 64
 
-// An asking is an interrupt, and who asks.
-type asking struct {
+// An Asking is an interrupt, and who asks.
+type Asking struct {
 	agentbus.Interrupt
 
 	Way []string `json:"way"` // from the root to the leaf: the agents that were called, as far as the store knows them, then Path
 }
 
-// askings adds to interrupts who asks, across the calls that their runs serve (U15).
-func (a *API) askings(ctx context.Context, found []agentbus.Interrupt) ([]asking, error) {
-	asked, above := make([]asking, 0, len(found)), map[agentbus.ExecutionID][]string{}
+// askings adds to interrupts who asks.
+func (a *API) askings(ctx context.Context, found []agentbus.Interrupt) ([]Asking, error) {
+	return Askings(ctx, a.cfg.Runs, a.cfg.Records, found)
+}
+
+// Executions finds executions. It is safe for concurrent use.
+type Executions interface {
+	Execution(ctx context.Context, id agentbus.ExecutionID) (e agentbus.Execution, found bool, err error)
+}
+
+// Parents finds the calls that others were made inside of. It is safe for
+// concurrent use.
+type Parents interface {
+	// ParentCalls returns the calls of a payer's run with that turn id, refused
+	// ones left out.
+	ParentCalls(ctx context.Context, p agentbus.Payer, run agentbus.RunID, turn agentbus.TurnID) ([]agentbus.CallRecord, error)
+}
+
+// Askings adds to interrupts who asks, across the calls that their runs serve (U15),
+// and keeps their order. It fails as the stores behind it do.
+func Askings(ctx context.Context, runs Executions, calls Parents, found []agentbus.Interrupt) ([]Asking, error) {
+	asked, ways := make([]Asking, 0, len(found)), map[agentbus.ExecutionID][]string{}
 	for _, i := range found {
-		way, known := above[i.Root]
+		way, known := ways[i.Root]
 		if !known {
-			e, driven, err := a.cfg.Runs.Execution(ctx, i.Root)
+			e, driven, err := runs.Execution(ctx, i.Root)
 			if err == nil && driven {
-				way, err = a.above(ctx, &e)
+				way, err = above(ctx, calls, &e)
 			}
 			if err != nil {
 				return nil, err
 			}
-			above[i.Root] = way
+			ways[i.Root] = way
 		}
-		one := asking{Interrupt: i, Way: slices.Clone(way)}
+		one := Asking{Interrupt: i, Way: slices.Clone(way)}
 		for _, s := range i.Path {
 			one.Way = append(one.Way, string(s))
 		}
@@ -44,13 +63,13 @@ func (a *API) askings(ctx context.Context, found []agentbus.Interrupt) ([]asking
 
 // above returns the agents in whose calls an execution is driven, from the root.
 // Those that only forwarded a turn stand between its caller and who served it.
-func (a *API) above(ctx context.Context, e *agentbus.Execution) (way []string, err error) {
+func above(ctx context.Context, calls Parents, e *agentbus.Execution) (way []string, err error) {
 	turn, serves := e.Parent, func(c *agentbus.CallRecord) bool { return c.Path == e.Path && c.Depth <= e.Depth }
 	for range maxWay {
 		if turn == "" {
 			break
 		}
-		known, err := a.cfg.Records.ParentCalls(ctx, e.Payer, e.Run, turn)
+		known, err := calls.ParentCalls(ctx, e.Payer, e.Run, turn)
 		if err != nil {
 			return nil, err
 		}

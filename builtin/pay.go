@@ -17,28 +17,28 @@ import (
 const (
 	// payWaits is how long a payment may take; after that, pay asks anew (C29).
 	payWaits = 10 * time.Minute
-	// maxIssued is how many states are remembered without a store.
+	// maxIssued is how many requests are remembered without a store.
 	maxIssued = 65_536
 	stateLen  = 32
 )
 
 // States keeps what pay has asked, so that any process of the same installation
-// can go on, and lets one answer win. Its keys are digests of states, never the
+// can go on, and lets one answer win. It is given digests of states, never the
 // states (C29). It is safe for concurrent use; a store has these methods.
 type States interface {
 	Session(ctx context.Context, key agentbus.Digest) (state []byte, found bool, err error)
+	// KeepSession keeps state under key, in place of what was there.
 	KeepSession(ctx context.Context, key agentbus.Digest, state []byte, at time.Time) error
 	// UseProof reports whether nobody has used it before.
 	UseProof(ctx context.Context, proof agentbus.Digest, expires time.Time) (first bool, err error)
 }
 
-// An issued is what a state of pay is bound to (C29): it is good for one answer,
-// to the same request of the same payer in the same place, for payWaits.
+// An issued is the state that a request waits for: good for one answer, for
+// payWaits, and until another one is issued for the same request (C29, C30). It is
+// kept under what it is bound to, see bound.
 type issued struct {
-	Kind    agentbus.PolicyKind `json:"kind"`
-	Turn    agentbus.TurnKey    `json:"turn"` // with the payer: principal and thread
-	Request agentbus.Digest     `json:"request"`
-	Expires time.Time           `json:"expires"`
+	State   agentbus.Digest `json:"state"` // digest of the state
+	Expires time.Time       `json:"expires"`
 }
 
 // pay asks to be paid before it says what it was told last (R21).
@@ -81,8 +81,8 @@ func (p *pay) ask(ctx context.Context, c *agentbus.Call) error {
 	_, _ = rand.Read(secret[:]) // never fails since Go 1.24
 	state := base64.RawURLEncoding.EncodeToString(secret[:])
 	now := time.Now()
-	raw, _ := json.Marshal(p.bound(ctx, c, now.Add(payWaits))) // a struct of ours
-	if err := p.states.KeepSession(ctx, stateKey(state), raw, now); err != nil {
+	raw, _ := json.Marshal(issued{stateKey(state), now.Add(payWaits)}) // a struct of ours
+	if err := p.states.KeepSession(ctx, p.bound(ctx, c), raw, now); err != nil {
 		return fmt.Errorf("keep what is asked: %w", err)
 	}
 	part, _ := json.Marshal(map[string]string{ // strings
@@ -99,18 +99,19 @@ func stateKey(state string) agentbus.Digest {
 	return sha256.Sum256([]byte("agentbus policy state\x00" + state))
 }
 
-// bound is what a state for c is bound to.
-func (p *pay) bound(ctx context.Context, c *agentbus.Call, until time.Time) issued {
+// bound is what a state for c is bound to: the same request of the same payer in
+// the same place, which are the principal and the thread of C29.
+func (p *pay) bound(ctx context.Context, c *agentbus.Call) agentbus.Digest {
 	l := &c.Lineage
+	turn := agentbus.TurnKey{Payer: p.payer(ctx), Run: l.Run, Path: l.Path, Parent: l.Parent, ID: l.Turn}.Hash()
 	h := sha256.New()
+	h.Write([]byte("agentbus policy of a request\x00"))
+	h.Write(turn[:])
 	for i := range c.Messages {
 		sum := sha256.Sum256([]byte(c.Messages[i].Content))
 		h.Write(sum[:])
 	}
-	return issued{
-		Kind: agentbus.PolicyPaymentRequired, Turn: agentbus.TurnKey{Payer: p.payer(ctx), Run: l.Run, Path: l.Path, Parent: l.Parent, ID: l.Turn},
-		Request: agentbus.Digest(h.Sum(nil)), Expires: until.UTC().Truncate(time.Second),
-	}
+	return agentbus.Digest(h.Sum(nil))
 }
 
 // paid reports whether a call comes with an answer to what was asked for it,
@@ -122,16 +123,15 @@ func (p *pay) paid(ctx context.Context, c *agentbus.Call) (bool, error) {
 	if c.Resolution == nil || json.Unmarshal(c.Resolution.Policy, &r) != nil || r.Outcome != agentbus.DecisionGranted {
 		return false, nil //nolint:nilerr // what cannot be read pays nothing
 	}
-	key := stateKey(c.Resolution.PolicyState())
-	raw, found, err := p.states.Session(ctx, key)
-	var was issued
-	if err != nil || !found || json.Unmarshal(raw, &was) != nil {
+	raw, found, err := p.states.Session(ctx, p.bound(ctx, c))
+	var last issued
+	if err != nil || !found || json.Unmarshal(raw, &last) != nil {
 		return false, err
 	}
-	if was != p.bound(ctx, c, was.Expires) || !time.Now().Before(was.Expires) {
+	if last.State != stateKey(c.Resolution.PolicyState()) || !time.Now().Before(last.Expires) {
 		return false, nil
 	}
-	return p.states.UseProof(ctx, key, was.Expires)
+	return p.states.UseProof(ctx, last.State, last.Expires)
 }
 
 // memory are the States of an agent without a store.
@@ -149,16 +149,14 @@ func (m *memory) Session(_ context.Context, key agentbus.Digest) ([]byte, bool, 
 	return raw, found, nil
 }
 
-// KeepSession keeps it. Beyond maxIssued any other is forgotten: it is asked anew.
+// KeepSession keeps it. At maxIssued all are forgotten: whoever was asked is asked
+// anew.
 func (m *memory) KeepSession(_ context.Context, key agentbus.Digest, raw []byte, _ time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for other := range m.issued {
-		if len(m.issued) < maxIssued {
-			break
-		}
-		delete(m.issued, other)
-		delete(m.used, other)
+	if max(len(m.issued), len(m.used)) >= maxIssued {
+		clear(m.issued)
+		clear(m.used)
 	}
 	m.issued[key] = raw
 	return nil

@@ -90,7 +90,7 @@ func (a *Agent) turn(ctx context.Context, c *agentbus.Call, emit func(agentbus.C
 	}
 	t.emit = a.veil(t.env).over(emit)
 	if a.config.Conversation {
-		t.key = workerKey(a.config.InstallKey, payer, a.config.Name, c.Lineage)
+		t.key = a.workerKey(payer, c.Lineage)
 	}
 	ended, stderr, err := a.serve(ctx, t)
 	a.config.Logger.LogAttrs(ctx, slog.LevelDebug, "program ended its turn", slog.String("agent", a.config.Name), slog.String("turn", string(c.Lineage.Turn)),

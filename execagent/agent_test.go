@@ -260,6 +260,23 @@ func TestEnvironment(t *testing.T) {
 	if env["NAMED"] != "named" || env["USER_KEY"] != "Bearer sk-origin-secret" || env["AGENTBUS_URL"] != "" || env["CANARY"] != "" {
 		t.Errorf("%q", env)
 	}
+	// K2, K3: its session is the root that came, else its run; the root of its calls
+	// is that, else the parent that came.
+	for _, tt := range []struct {
+		root, parent     string
+		off              bool
+		session, ofCalls string
+	}{
+		{"chat", "above", false, "chat", "chat"},
+		{"", "above", false, "r", "above"},
+		{"", "above", true, "r", "r"},
+	} {
+		got, err := agentbus.Collect(newAgent(t, execagent.Config{NoLegacyParent: tt.off}, `echo "$AGENTBUS_PARENT_CONTEXT_ID $AGENTBUS_ROOT_CONTEXT_ID"`).
+			Call(t.Context(), &agentbus.Call{Lineage: agentbus.Lineage{Run: "r", Turn: "r.t0.prog", RootContext: tt.root, ParentContext: tt.parent}}))
+		if want := tt.session + " " + tt.ofCalls + "\n"; err != nil || got.Text != want {
+			t.Errorf("%+v: %q, %v, want %q", tt, got.Text, err, want)
+		}
+	}
 	traced, err := agentbus.Collect(newAgent(t, execagent.Config{}, "env"+apart).Call(t.Context(), &agentbus.Call{Lineage: agentbus.Lineage{Run: "r", Turn: "r.t0.prog"}}))
 	if err != nil || !strings.Contains(together(traced.Text), "\nTRACEPARENT=00-") { // always set
 		t.Errorf("%q, %v", traced.Text, err)
@@ -290,6 +307,17 @@ func TestDirectories(t *testing.T) {
 	} {
 		if got := in(kept, step.payer, step.l); got != step.want {
 			t.Errorf("%s in %s: %q, want %q", step.payer, step.l.RootContext, got, step.want)
+		}
+	}
+	// K2, K10: a parent context without a root is the root, unless that is left out.
+	legacy := agentbus.Lineage{Run: "yet another", ParentContext: "one"}
+	if got := in(kept, "alice", legacy); got != "0\n1\n2\n" {
+		t.Errorf("called by a parent: %q", got)
+	}
+	strict := newAgent(t, execagent.Config{Conversation: true, NoLegacyParent: true}, script)
+	for _, l := range []agentbus.Lineage{legacy, {Run: "yet another still", ParentContext: "one"}} {
+		if got := in(strict, "alice", l); got != "" {
+			t.Errorf("run %s without the fallback: %q", l.Run, got)
 		}
 	}
 	root := t.TempDir()

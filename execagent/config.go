@@ -75,6 +75,9 @@ type Config struct {
 	// their names; required with it.
 	Conversation bool
 	InstallKey   []byte
+	// NoLegacyParent does without the parent context of a caller that tells no
+	// root context, as the root of its conversation (K2).
+	NoLegacyParent bool
 
 	// Session tells a program that keeps its conversations itself which one a turn
 	// belongs to; it needs Conversation. The program is then told what is new. Zero:

@@ -49,11 +49,11 @@ func (a *Agent) inherited() (env []string) {
 
 // ofTurn is what a program is told of its turn (B2).
 func (a *Agent) ofTurn(l agentbus.Lineage, token agentbus.Credential) map[string]string {
-	root := cmp.Or(l.RootContext, string(l.Run)) // K3: without one, the run is the conversation
+	parent, root := l.Contexts(l.Session(), !a.config.NoLegacyParent) // of the calls that it makes (K2)
 	env := map[string]string{
 		EnvToken: token.Reveal(), //nolint:forbidigo // the program's own, for its turn (B2)
 		EnvRunID: string(l.Run), EnvTurnID: string(l.Turn), EnvDepth: strconv.Itoa(l.Depth), EnvMaxDepth: strconv.Itoa(a.config.MaxDepth),
-		EnvRootContext: root, EnvParentContext: root,
+		EnvRootContext: root, EnvParentContext: parent,
 		EnvTraceParent: cmp.Or(l.TraceParent, agentbus.NewTrace().String()), // always set: what the program traces belongs together
 	}
 	if url := a.config.URL(); url != "" {

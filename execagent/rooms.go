@@ -17,9 +17,10 @@ import (
 
 // workerKey names who serves a conversation: HMAC-SHA-256 under the install key
 // of payer, agent and root context, each behind its length (B4, K10). The root
-// alone selects nothing. Without a root, the run is the conversation (K3).
-func workerKey(installKey []byte, payer agentbus.Payer, agent string, l agentbus.Lineage) string {
-	return hex.EncodeToString(keyed(installKey, "worker", string(payer), agent, cmp.Or(l.RootContext, string(l.Run))))
+// alone selects nothing. It is the one that the program's own calls carry (K2).
+func (a *Agent) workerKey(payer agentbus.Payer, l agentbus.Lineage) string {
+	_, root := l.Contexts(l.Session(), !a.config.NoLegacyParent)
+	return hex.EncodeToString(keyed(a.config.InstallKey, "worker", string(payer), a.config.Name, root))
 }
 
 // keyed returns 16 bytes of the HMAC of words.

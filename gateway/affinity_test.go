@@ -118,6 +118,25 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
+// K2, K10: a call that tells a parent context and no root stays where the calls of
+// that root go, whatever its run; without the fallback it belongs to its run.
+func TestAffinityOfAParent(t *testing.T) {
+	t.Parallel()
+	for _, off := range []bool{false, true} {
+		a := several(t, "critic", named(t, "one", "two", "three")...)
+		a.Affinity, a.NoLegacyParent = true, off
+		b := newBus(t, nil, a)
+		moved := false
+		for i, at := range b.who(t, asAlice, 20) {
+			got := b.send(http.MethodGet, "/agents/critic/x", "", asAlice, "x-tangle-runid: r"+strconv.Itoa(i), "x-kagent-parent-context-id: chat-"+strconv.Itoa(i))
+			moved = moved || got.body != at
+		}
+		if moved != off {
+			t.Errorf("without the fallback %v: elsewhere than the conversation: %v", off, moved)
+		}
+	}
+}
+
 // TestAffinityOfARun: G13, a call without a root context belongs to its run.
 func TestAffinityOfARun(t *testing.T) {
 	t.Parallel()

@@ -143,10 +143,11 @@ func (a *answer) read(use func([]byte) error) error {
 		got, err := a.next(&buf)
 		a.exchange.waited(since)
 		if len(got) > 0 {
-			idle.Reset(a.gateway.cfg.IdleTimeout)
+			idle.Stop() // the time that a caller takes is none that the agent is silent
 			if err := use(got); err != nil {
 				return err
 			}
+			idle.Reset(a.gateway.cfg.IdleTimeout)
 		}
 		if errors.Is(err, io.EOF) {
 			a.landed() // before the caller hears of it
@@ -488,7 +489,7 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	x := a.exchange
 	cost, unbilled := agentbus.Micros(0), agentbus.Micros(0)
 	if reply.Status < http.StatusBadRequest && !x.toldError() {
-		cost, unbilled = charge(x.want.hold, x.target.cost(u))
+		cost, unbilled = x.charge(x.target.cost(u))
 	}
 	if unbilled > 0 {
 		a.gateway.capped(a.r.Context(), x, cost, unbilled)

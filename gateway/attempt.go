@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -92,12 +91,6 @@ func (u *upload) WriteTo(w io.Writer) (int64, error) {
 
 // Close does nothing: the bytes are the exchange's.
 func (u *upload) Close() error { return nil }
-
-// conversation names the conversation that the call belongs to: its root
-// context where it has one, else its run.
-func (x *exchange) conversation() string {
-	return cmp.Or(x.lineage.RootContext, string(x.lineage.Run))
-}
 
 // A verdict is what a try tells of its URL.
 type verdict int

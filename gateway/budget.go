@@ -215,19 +215,24 @@ func (x *exchange) worstCase() (amount agentbus.Micros, known bool) {
 	return p.Cost(u), true
 }
 
-// charge splits what a call cost into what is charged and what nobody pays:
-// under a strict budget, what goes beyond what was held (G27).
-func charge(h agentbus.Hold, cost agentbus.Micros) (charged, unbilled agentbus.Micros) {
-	if strict(h) && cost > h.Amount {
-		return h.Amount, cost - h.Amount
+// charge splits what a call cost into what is charged and what nobody pays: what
+// goes beyond the most that a call of its agent can cost, and, under a strict
+// budget, beyond what was held (G27).
+func (x *exchange) charge(cost agentbus.Micros) (charged, unbilled agentbus.Micros) {
+	charged = cost
+	if x.target.MaxCost != nil {
+		charged = min(charged, *x.target.MaxCost)
 	}
-	return cost, 0
+	if strict(x.want.hold) {
+		charged = min(charged, x.want.hold.Amount)
+	}
+	return charged, cost - charged
 }
 
-// capped tells the operator of a call that cost more than was held for it.
+// capped tells the operator of a call that cost more than is charged for it.
 func (g *Gateway) capped(ctx context.Context, x *exchange, charged, unbilled agentbus.Micros) {
 	x.note("charge_capped")
-	g.log.LogAttrs(ctx, slog.LevelWarn, "a call cost more than its budget held for it, and nobody pays the rest",
+	g.log.LogAttrs(ctx, slog.LevelWarn, "a call cost more than it may, or its budget held for it, and nobody pays the rest",
 		slog.String("request_id", x.requestID), slog.String("agent", x.target.Name), slog.String("run", string(x.lineage.Run)),
 		slog.String("turn", string(x.lineage.Turn)), slog.Int64("cost_micros", int64(charged)), slog.Int64("unbilled_micros", int64(unbilled)))
 }

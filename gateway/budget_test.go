@@ -246,36 +246,45 @@ func TestBudgetScopes(t *testing.T) {
 	}
 }
 
-// TestChargeIsCapped: G27, under a strict budget a call is charged what was held
-// for it at most; what it cost beyond is told, and paid by nobody. Under a soft
-// one it is charged what it cost.
+// TestChargeIsCapped: G27, a call is charged the most that a call of its agent can
+// cost at most, under any budget and under none, and under a strict one what was
+// held for it; what it cost beyond is told, and paid by nobody.
 func TestChargeIsCapped(t *testing.T) {
 	t.Parallel()
-	for _, strict := range []bool{true, false} {
-		a := newAgent(t, "critic", nil)
-		a.Price, a.MaxCost = price, new(agentbus.Micros(600))
-		s := newAgent(t, "streamer", streamWith(stream))
-		s.Price, s.MaxCost = price, new(agentbus.Micros(600))
-		b := newBus(t, under(total(10_000, strict)), a, s)
-		want, unbilled := priced, agentbus.Micros(0)
-		if strict {
-			want, unbilled = 600, priced-600
-		}
-		got, streamed := b.call("critic", turn("r", "t")...), b.stream("streamer", turn("s", "t")...)
-		if got.header.Get("X-Agentbus-Cost-Usd") != want.USD() || streamed.trailer.Get("X-Agentbus-Cost-Usd") != want.USD() {
-			t.Errorf("strict %t: told %q and %q, want %s", strict, got.header.Get("X-Agentbus-Cost-Usd"), streamed.trailer.Get("X-Agentbus-Cost-Usd"), want.USD())
-		}
-		for _, run := range []string{"r", "s"} {
-			if r := b.one(run, agentbus.CallSettled); r.Cost != want || r.Unbilled != unbilled {
-				t.Errorf("strict %t: charged %d, unbilled %d, want %d and %d", strict, r.Cost, r.Unbilled, want, unbilled)
+	maximum := new(agentbus.Micros(600))
+	for name, c := range map[string]struct {
+		budgets []gateway.BudgetRule
+		most    *agentbus.Micros
+		want    agentbus.Micros
+	}{
+		"a maximum and a strict budget": {[]gateway.BudgetRule{total(10_000, true)}, maximum, 600},
+		"a maximum and a soft budget":   {[]gateway.BudgetRule{total(10_000, false)}, maximum, 600},
+		"a maximum and no budget":       {nil, maximum, 600},
+		"no maximum and a soft budget":  {[]gateway.BudgetRule{total(10_000, false)}, nil, priced},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newAgent(t, "critic", nil)
+			a.Price, a.MaxCost = price, c.most
+			s := newAgent(t, "streamer", streamWith(stream))
+			s.Price, s.MaxCost = price, c.most
+			b, want := newBus(t, under(c.budgets...), a, s), c.want
+			got, streamed := b.call("critic", turn("r", "t")...), b.stream("streamer", turn("s", "t")...)
+			if got.header.Get("X-Agentbus-Cost-Usd") != want.USD() || streamed.trailer.Get("X-Agentbus-Cost-Usd") != want.USD() {
+				t.Errorf("told %q and %q, want %s", got.header.Get("X-Agentbus-Cost-Usd"), streamed.trailer.Get("X-Agentbus-Cost-Usd"), want.USD())
 			}
-		}
-		if s := b.state("payer/alice/total"); s.Spent != 2*want || s.Held != 0 {
-			t.Errorf("strict %t: %+v", strict, s)
-		}
-		if logged := strings.Contains(b.log.text(), `"unbilled_micros":7`); logged != strict {
-			t.Errorf("strict %t: the excess is logged: %t", strict, logged)
-		}
+			for _, run := range []string{"r", "s"} {
+				if r := b.one(run, agentbus.CallSettled); r.Cost != want || r.Unbilled != priced-want {
+					t.Errorf("charged %d, unbilled %d, want %d and %d", r.Cost, r.Unbilled, want, priced-want)
+				}
+			}
+			if s := b.state("payer/alice/total"); c.budgets != nil && (s.Spent != 2*want || s.Held != 0) {
+				t.Errorf("%+v", s)
+			}
+			if logged := strings.Contains(b.log.text(), `"unbilled_micros":7`); logged != (want < priced) {
+				t.Errorf("the excess is logged: %t", logged)
+			}
+		})
 	}
 }
 

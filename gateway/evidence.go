@@ -125,10 +125,13 @@ func (g *Gateway) rebind(ctx context.Context, x *exchange) (err error) {
 	if g.cfg.Rebinder != nil {
 		mode = g.cfg.Rebinder.Mode()
 	}
-	x.note("evidence_sent:" + mode)
 	if e := x.envelope; e != nil {
 		e.mention.Evidence, err = g.rebound(ctx, x.evidence, x.target.Audience(), e.call.MessageID, x.caller.ID)
+		if err == nil && e.mention.Evidence == nil { // it has expired, or too many stand behind one another
+			mode = "drop"
+		}
 	}
+	x.note("evidence_sent:" + mode)
 	return err
 }
 

@@ -369,13 +369,27 @@ func (g *Gateway) routes() {
 		answerJSON(w, map[string]any{"name": "agentbus", "version": g.cfg.Version, "protocol": "0"})
 	})
 	g.mux.HandleFunc("GET /openapi.json", showDocument)
-	directory := g.cfg.Directory
-	if directory == nil {
-		directory = http.HandlerFunc(nothingHere)
+	if d := g.cfg.Directory; d != nil {
+		g.mux.Handle("GET /.well-known/webfinger", d)
+		g.mux.Handle("GET /.well-known/agent-card/{local}", d)
 	}
-	g.mux.Handle("GET /.well-known/webfinger", directory)
-	g.mux.Handle("GET /.well-known/agent-card/{local}", directory)
-	g.mux.HandleFunc("/", nothingHere)
+	g.mux.HandleFunc("/", g.notServed)
+}
+
+// notServed refuses what no route takes: by its method, when its path is served by
+// another one (RFC 9110, section 15.5.6).
+func (g *Gateway) notServed(w http.ResponseWriter, r *http.Request) {
+	allowed := httpx.Allowed(g.mux, r)
+	if allowed == "" {
+		nothingHere(w, r)
+		return
+	}
+	w.Header().Set("Allow", allowed)
+	e := &agentbus.Error{
+		Code: agentbus.CodeInvalidRequest, Message: "this path does not take " + r.Method,
+		Explain: &agentbus.Explain{Supported: strings.Split(allowed, ", "), Next: "send one of the methods that it takes"},
+	}
+	httpx.WriteErrorAs(w, e, http.StatusMethodNotAllowed, "application/json", httpx.ErrorBody(agentbus.Lineage{}, e))
 }
 
 func nothingHere(w http.ResponseWriter, r *http.Request) {

@@ -5,11 +5,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
@@ -194,4 +197,47 @@ func TestSlowReader(t *testing.T) {
 	if got := b.call("critic", turn("r", "t")...); got.body != body {
 		t.Errorf("the retry: %d bytes, %v", len(got.body), got.err)
 	}
+}
+
+// TestSlowCaller: G3, a caller that takes longer than an agent may be silent does
+// not end the agent's stream, nor does that count against the agent (G13).
+func TestSlowCaller(t *testing.T) {
+	t.Parallel()
+	const idle = time.Second
+	w := &slowCaller{ResponseRecorder: httptest.NewRecorder(), begun: make(chan struct{}), takes: idle + idle/4}
+	a := newAgent(t, "critic", func(to http.ResponseWriter, r *http.Request) {
+		streamWith(helloEvent)(to, r)
+		_ = http.NewResponseController(to).Flush()
+		select {
+		case <-w.begun:
+		case <-r.Context().Done():
+		}
+		_, _ = io.WriteString(to, strings.TrimPrefix(stream, helloEvent))
+	})
+	b := newBus(t, func(c *gateway.Config) { c.IdleTimeout = idle }, a)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, chatRoute, strings.NewReader(askStream("critic")))
+	r.Header.Set("Authorization", "Bearer "+aliceKey)
+	b.ServeHTTP(w, r)
+	if diff := cmp.Diff(stream, w.Body.String()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]int{0}, failures(a)); diff != "" {
+		t.Errorf("failures (-want +got):\n%s", diff)
+	}
+}
+
+// A slowCaller takes its time for the first piece of an answer.
+type slowCaller struct {
+	*httptest.ResponseRecorder
+	begun chan struct{}
+	takes time.Duration
+	once  sync.Once
+}
+
+func (s *slowCaller) Write(p []byte) (int, error) {
+	s.once.Do(func() {
+		close(s.begun)
+		<-time.After(s.takes)
+	})
+	return s.ResponseRecorder.Write(p) //nolint:wrapcheck // it stands in for it
 }

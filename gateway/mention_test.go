@@ -62,6 +62,7 @@ func TestChainsOverA2A(t *testing.T) {
 		"X29 1 MB":             {metadata: `{"agentbus":{"x-tangle-runid":"r","x-kagent-root-context-id":"` + strings.Repeat("r", 1<<20) + `"}}`, as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
 		"X6 copies":            {metadata: chainOf("1", "4"), params: chainOf("2", "4"), as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
 		"X6 another case":      {metadata: `{"mentionable":{"Agent_Chain":{"hop":1,"max_hops":4}}}`, as: lines(asRelay), fault: "200 -32600 INVALID_REQUEST"},
+		"C16 a hop is a text":  {metadata: `{"mentionable":{"chain_token":["a.b.c"]}}`, as: lines(asRelay), fault: "400 -32602 INVALID_LINEAGE"},
 		"X6 header twice":      {metadata: `{}`, as: lines(asRelay), headers: lines("x-agentbus-hop: a", "x-agentbus-hop: b"), fault: "400 -32602 DUPLICATE_HEADER"},
 		"X1 allow":             {metadata: `{}`, as: lines(asRelay, forAlice)},
 		"X1 final":             {metadata: `{}`, as: lines(asRelay, forAlice), absent: gateway.AbsentFinal, want: `{"hop":1,"max_hops":1,"is_final":true}`},
@@ -282,7 +283,7 @@ func TestC16SignedHopsBetweenBuses(t *testing.T) {
 		t.Fatalf("kept %+v, %v", kept, err)
 	}
 	second := payloadOf(t, tokens[1])
-	if second.Before != identity.HopDigest(tokens[0]) || second.Hop != 2 || len(second.Path) != 2 || second.Subject != "alice" || second.MessageID != "m1" {
+	if second.Before != identity.HopDigest(tokens[0]) || second.Hop != 2 || len(second.Path) != 2 || second.Subject != "alice" || second.MessageID != "m1" || second.ID != kept[1].RequestID {
 		t.Errorf("the second hop is %+v", second)
 	}
 	// One that nobody here trusts, although it is this bus's own.

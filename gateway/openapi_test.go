@@ -58,6 +58,8 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	for _, path := range []string{"/healthz", "/readyz", "/version", "/openapi.json", "/v1/models"} {
 		check(http.MethodGet, path, b.send(http.MethodGet, path, "", asAlice), http.StatusOK)
 	}
+	degraded := newBus(t, func(c *gateway.Config) { c.Degraded = func() []string { return []string{"a fault"} } })
+	check(http.MethodGet, "/readyz", degraded.send(http.MethodGet, "/readyz", ""), http.StatusOK) // G30
 	const webfinger = "/.well-known/webfinger"
 	check(http.MethodGet, webfinger, b.send(http.MethodGet, webfinger+"?resource=acct:critic@bots.example.com", ""), http.StatusOK)
 	check(http.MethodGet, webfinger, b.send(http.MethodGet, webfinger, ""), http.StatusBadRequest)

@@ -49,7 +49,10 @@ type Target struct {
 	// AffinityKey is the install key, under which a conversation is drawn its URL
 	// (K10): processes with the same one draw alike.
 	AffinityKey []byte
-	Eject       Eject // when one of URLs is left out
+	// NoLegacyParent does without the parent context of a caller that tells no
+	// root context, as the root of its conversation (K2).
+	NoLegacyParent bool
+	Eject          Eject // when one of URLs is left out
 	// NoDetach ends a call when its caller leaves, whatever Config.DetachMax says
 	// (G14).
 	NoDetach bool
@@ -78,7 +81,7 @@ type Target struct {
 	Price     agentbus.Price
 	Priced    bool             // Price is known; the zero Price is then free, and otherwise unknown (G27)
 	UsageCost bool             // charge what the agent reports as usage.cost, in place of Price (G26)
-	MaxCost   *agentbus.Micros // the most one call can cost (G27); nil: as Price and request say
+	MaxCost   *agentbus.Micros // the most one call can cost, and is charged (G27); nil: as Price and request say
 	// Transport reaches the agent; required. It must not follow redirects.
 	Transport http.RoundTripper
 	// Concurrency is how many calls the agent is asked at once; 0: any number.

@@ -178,8 +178,26 @@ func TestNoWayAround(t *testing.T) {
 func TestNoSuchRoute(t *testing.T) {
 	t.Parallel()
 	b := newBus(t, nil, newAgent(t, "tool", nil))
-	for _, c := range [][2]string{{"GET", chatRoute}, {"POST", "/v1/embeddings"}, {"GET", "/"}, {"POST", "/v1/models"}, {"PUT", "/healthz"}, {"POST", "/v1//chat/completions"}, {"GET", "/v1/../v1/models"}, {"GET", "/v1//models/"}} {
+	for _, c := range [][2]string{{"POST", "/v1/embeddings"}, {"GET", "/"}, {"GET", "/.well-known/webfinger"}, {"POST", "/.well-known/webfinger"}, {"POST", "/v1//chat/completions"}, {"GET", "/v1/../v1/models"}, {"GET", "/v1//models/"}} {
 		refused(t, c[0]+" "+c[1], b.send(c[0], c[1], "", asAlice), http.StatusNotFound, agentbus.CodeAgentNotFound)
+	}
+}
+
+// TestMethods: section 1 of the gateway's rules, a path of the surface that is asked
+// by a method that it does not take is 405, and says which it takes.
+func TestMethods(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, nil, newAgent(t, "tool", nil))
+	for _, c := range [][3]string{
+		{"GET", chatRoute, "POST"}, {"DELETE", "/v1/responses", "POST"}, {"POST", "/v1/models", "GET, HEAD"}, {"DELETE", "/v1/models/tool", "GET, HEAD"},
+		{"PUT", "/healthz", "GET, HEAD"}, {"POST", "/readyz", "GET, HEAD"}, {"POST", "/version", "GET, HEAD"}, {"OPTIONS", "/openapi.json", "GET, HEAD"},
+		{"POST", "/.well-known/agent-card.json", "GET, HEAD"},
+	} {
+		got := b.send(c[0], c[1], "", asAlice)
+		if got.status != http.StatusMethodNotAllowed || got.header.Get("Allow") != c[2] || got.header.Get("X-Should-Retry") != "false" ||
+			gjson.Get(got.body, "error.code").Str != string(agentbus.CodeInvalidRequest) || len(gjson.Get(got.body, "error.explain.supported").Array()) != len(strings.Split(c[2], ", ")) {
+			t.Errorf("%s %s: %v", c[0], c[1], got)
+		}
 	}
 }
 

@@ -78,7 +78,7 @@ func (g *Gateway) sign(ctx context.Context, x *exchange) error {
 	}
 	out := x.lineageOut()
 	next := agentbus.NextHop{
-		Audience: x.target.Audience(), Caller: x.caller.ID, Payer: x.payer, Chain: *x.lineage.Chain, Run: x.lineage.Run,
+		ID: x.requestID, Audience: x.target.Audience(), Caller: x.caller.ID, Payer: x.payer, Chain: *x.lineage.Chain, Run: x.lineage.Run,
 		RootContext: out.RootContext, Context: out.ParentContext, Before: before,
 		Left: agentbus.HopLeft{Calls: max(g.cfg.Chain.MaxCalls, 0), USD: x.want.hold.Amount, Deadline: time.Now().Add(g.cfg.CallTimeout).Unix()},
 	}

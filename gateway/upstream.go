@@ -148,6 +148,7 @@ type pool struct {
 	list     []*upstream
 	eject    Eject
 	affinity bool
+	legacy   bool // the parent context of a caller that tells no root is its root (K2)
 	key      []byte
 	now      func() time.Time
 	mu       *sync.Mutex // shared with the pools that Inherit made of this one
@@ -155,7 +156,7 @@ type pool struct {
 }
 
 func newPool(t *Target) *pool {
-	p := &pool{agent: t.Name, affinity: t.Affinity, key: t.AffinityKey, mu: &sync.Mutex{}, now: t.now}
+	p := &pool{agent: t.Name, affinity: t.Affinity, legacy: !t.NoLegacyParent, key: t.AffinityKey, mu: &sync.Mutex{}, now: t.now}
 	if p.now == nil {
 		p.now = time.Now
 	}
@@ -180,7 +181,8 @@ func (p *pool) begin(x *exchange, tried uint64) try {
 	}
 	var order []agentbus.Digest
 	if p.affinity {
-		order = p.order(x.payer, x.conversation())
+		_, root := x.lineage.Contexts(x.lineage.Session(), p.legacy)
+		order = p.order(x.payer, root)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -139,6 +139,9 @@ func (v *EvidenceVerifier) verify(ctx context.Context, item *evidenceItem, to ag
 	if err != nil {
 		return e, err
 	}
+	if err := item.names(signed.Signatures[0].Header.KeyID); err != nil {
+		return e, err
+	}
 	claimed, err := evidenceClaimsOf(signed.UnsafePayloadWithoutVerification())
 	if err != nil {
 		return e, err
@@ -158,7 +161,7 @@ func (v *EvidenceVerifier) verify(ctx context.Context, item *evidenceItem, to ag
 		err = claims.holds(v.cfg.Now())
 	}
 	if err == nil {
-		err = useProof(ctx, v.cfg.Proofs, claims.proof(item.ID), claims.Expires)
+		err = useProof(ctx, v.cfg.Proofs, claims.proof(payload), claims.Expires)
 	}
 	if err == nil {
 		err = claims.holds(v.cfg.Now())

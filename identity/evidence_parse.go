@@ -3,9 +3,13 @@ package identity
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
 
 	"github.com/agentbus/agentbus"
 )
@@ -94,8 +98,8 @@ func twins(raw []byte) bool {
 		if err != nil || !ok || dec.Decode(&value) != nil {
 			return true
 		}
-		folded := string(bytes.ToLower([]byte(name)))
-		if seen[folded] || len(value) > 0 && value[0] == '{' && name == "proof" && twins(value) {
+		folded := strings.ToLower(strings.ToUpper(name)) // as encoding/json takes names for one: s has an upper case that is a long s too
+		if seen[folded] || len(value) > 0 && value[0] == '{' && folded == "proof" && twins(value) {
 			return true
 		}
 		seen[folded] = true
@@ -121,12 +125,27 @@ func (c *evidenceClaims) fits(to agentbus.EvidenceFor, now time.Time) error {
 	return c.holds(now)
 }
 
-// proof names the evidence among all that may come again.
-func (c *evidenceClaims) proof(id string) agentbus.Digest {
-	if c.ID != "" {
-		id = c.ID
+// proof names the evidence among all that may come again: by the id that its
+// issuer signed, or by what it signed, since anybody can write another id into
+// the plain.
+func (c *evidenceClaims) proof(payload []byte) agentbus.Digest {
+	kind, id := "evidence", c.ID
+	if id == "" {
+		kind, id = "evidence without jti", string(payload)
 	}
-	return proofDigest("evidence", c.Issuer, id, canonicalAudience(string(c.Audience)))
+	return proofDigest(kind, c.Issuer, id, canonicalAudience(string(c.Audience)))
+}
+
+// names reports where an item says of its proof in the plain what its header does
+// not say: EdDSA, and a key.
+func (i *evidenceItem) names(kid string) error {
+	switch {
+	case i.Proof.Alg != "" && i.Proof.Alg != string(jose.EdDSA):
+		return noEvidence(EvidenceUnsupportedCrypto, "the proof is not said to be signed with EdDSA")
+	case i.Proof.KeyID != "" && i.Proof.KeyID != kid:
+		return noEvidence(EvidenceOtherController, "the proof is said to be signed with another key than it names")
+	}
+	return nil
 }
 
 // equals reports where an item says in the plain what its issuer has not signed.
@@ -138,7 +157,8 @@ func (i *evidenceItem) equals(c evidenceClaims) error {
 	same := i.Issuer == c.Issuer && i.Subject == subject && i.Method == c.Method && i.Assurance == c.Assurance &&
 		canonicalAudience(string(i.Audience)) == canonicalAudience(string(c.Audience)) &&
 		int64(i.Issued) == c.Issued && int64(i.NotBefore) == c.NotBefore && int64(i.Expires) == c.Expires &&
-		slices.Equal(i.OnBehalfOf, onBehalfOf) && (i.ID == "" || c.ID == "" || i.ID == c.ID)
+		slices.Equal(i.OnBehalfOf, onBehalfOf) && (i.ID == "" || c.ID == "" || i.ID == c.ID) &&
+		(i.Claims == nil || reflect.DeepEqual(i.Claims, c.Claims))
 	if !same || subject == "" || i.ID == "" && c.ID == "" {
 		return noEvidence(EvidenceMalformed, "the evidence says in the plain what its issuer has not signed")
 	}

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -107,6 +109,8 @@ var at = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 type attestation struct {
 	header, claims, plain object
 	key                   ed25519.PrivateKey
+	proof                 object                     // in place of what stands there
+	token                 func(signed string) string // nil: as it was signed
 }
 
 func (s *slack) attests() *attestation {
@@ -126,7 +130,13 @@ func (s *slack) attests() *attestation {
 
 func (a *attestation) item(t *testing.T) object {
 	t.Helper()
-	a.plain["proof"] = object{"type": "signed-attestation", "alg": "EdDSA", "kid": a.header["kid"], "value": attest(t, a.key, a.header, a.claims)}
+	signed := attest(t, a.key, a.header, a.claims)
+	if a.token != nil {
+		signed = a.token(signed)
+	}
+	proof := object{"type": "signed-attestation", "alg": "EdDSA", "kid": a.header["kid"], "value": signed}
+	maps.Copy(proof, a.proof)
+	a.plain["proof"] = proof
 	return a.plain
 }
 
@@ -200,6 +210,12 @@ func TestEvidence(t *testing.T) {
 		"X20 of another message":         {change: func(a *attestation) { a.claims["mid"] = "m2" }, code: identity.EvidenceChallengeMismatch},
 		"X20 of no message":              {change: func(a *attestation) { delete(a.claims, "mid") }, code: identity.EvidenceChallengeMismatch},
 		"plain says more than is signed": {change: func(a *attestation) { a.plain["subject"] = "slack:T1/U2" }, code: identity.EvidenceMalformed, fetch: true},
+		"C21 claims that nobody signed":  {change: func(a *attestation) { a.plain["claims"] = object{"role": "admin"} }, code: identity.EvidenceMalformed, fetch: true},
+		"C21 claims as they are signed":  {change: func(a *attestation) { a.both("claims", object{"role": "user"}, "claims", object{"role": "user"}) }, fetch: true, want: agentbus.Evidence{Subject: "slack:T1/U1"}},
+		"X18 alg none in the plain":      {change: func(a *attestation) { a.proof = object{"alg": "none"} }, code: identity.EvidenceUnsupportedCrypto},
+		"X18 foreign kid in the plain":   {change: func(a *attestation) { a.proof = object{"kid": other.url + "#k1"} }, code: identity.EvidenceOtherController},
+		"C21 an end of line":             {change: func(a *attestation) { a.token = func(s string) string { return s + "\n" } }, code: identity.EvidenceMalformed},
+		"C21 another last bit":           {change: func(a *attestation) { a.token = otherBit }, code: identity.EvidenceMalformed},
 		"without an id":                  {change: func(a *attestation) { delete(a.plain, "id"); delete(a.claims, "jti") }, code: identity.EvidenceMalformed, fetch: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -242,6 +258,10 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
+// otherBit returns a token in another text, of which a decoder makes the same
+// signature: its last character has bits that mean nothing.
+func otherBit(s string) string { return s[:len(s)-1] + string(s[len(s)-1]+1) }
+
 // acts makes B act for A, which acts for the user, and says something of it in
 // the plain.
 func acts(member string, names ...string) func(a *attestation) {
@@ -270,6 +290,18 @@ func TestEvidenceOnceAndWithinLimits(t *testing.T) {
 	if _, err := v.Verify(t.Context(), one, forCritic); err == nil || !strings.Contains(log.String(), "code=replayed") {
 		t.Errorf("again: %v, %s", err, log.String())
 	}
+	unnamed := s.attests()
+	delete(unnamed.claims, "jti")
+	for i, want := range []bool{true, false} { // the id in the plain is anybody's
+		unnamed.plain["id"] = strconv.Itoa(i)
+		raw, err := json.Marshal([]any{unnamed.item(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v.Verify(t.Context(), raw, forCritic); (err == nil) != want {
+			t.Errorf("evidence without a jti, for the %d. time: %v", i+1, err)
+		}
+	}
 	used.used, used.broken = nil, true
 	if _, err := v.Verify(t.Context(), one, forCritic); err == nil || !strings.Contains(log.String(), "code=replay_store_failed") {
 		t.Errorf("without a store: %v, %s", err, log.String())
@@ -281,6 +313,7 @@ func TestEvidenceOnceAndWithinLimits(t *testing.T) {
 		`{}`:                                                               "malformed",
 		`[1]`:                                                              "malformed",
 		`[{"issuer":"a","Issuer":"b"}]`:                                    "malformed",
+		`[{"subject":"a","\u017fubject":"b"}]`:                             "malformed", // a long s, which readers take for one
 		`[{"proof":{"type":"transport","type":"signed-attestation"}}]`:                  "malformed",
 		`[{"issuer":"` + s.url + `","proof":{"type":"signed-attestation","value":""}}]`: "unsupported_issuer_method",
 	} {
@@ -391,6 +424,90 @@ func TestC25Rebinding(t *testing.T) {
 	expires = at.Add(2 * time.Minute) // longer than what it was made of
 	if item, _, err := reissues.Rebind(t.Context(), shown, forCritic, "me"); agentbus.CodeOf(err) != agentbus.CodeIdentityUnavailable || item != nil {
 		t.Errorf("%s, %v", item, err)
+	}
+}
+
+// C25: what is made of evidence counts no longer than it does, and what the next
+// agent would refuse is not sent: it would refuse the call.
+func TestC25WhatCannotGoOn(t *testing.T) {
+	t.Parallel()
+	s := newSlack(t)
+	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wraps, err := identity.NewRebinder(identity.RebinderConfig{Signer: signer, Now: func() time.Time { return at }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		expires time.Duration // from now
+		behind  int           // subjects, one behind the other
+		want    bool
+	}{
+		"counts still, for a slow clock": {expires: -time.Minute, want: true},
+		"expired":                        {expires: -61 * time.Second},
+		"as many as are read":            {expires: time.Minute, behind: 7, want: true},
+		"too many":                       {expires: time.Minute, behind: 8},
+	} {
+		e := agentbus.Evidence{Issuer: "i", Subject: "bus:agent", OnBehalfOf: make([]string, c.behind), Expires: at.Add(c.expires)}
+		for i := range e.OnBehalfOf {
+			e.OnBehalfOf[i] = "bus:" + strconv.Itoa(i)
+		}
+		item, mode, err := wraps.Rebind(t.Context(), e, forCritic, "me")
+		if err != nil || (item != nil) != c.want || (mode == string(identity.RebindWrap)) != c.want {
+			t.Errorf("%s: %s, %s, %v", name, item, mode, err)
+		}
+		if !c.want {
+			continue
+		}
+		var log strings.Builder
+		if got, err := s.verifier(t, &proofs{}, &log, at).Verify(t.Context(), []byte("["+string(item)+"]"), forCritic); err != nil || len(got) != 1 || got[0].Expires.After(e.Expires) {
+			t.Errorf("%s: the next agent reads %+v, %s", name, got, log.String())
+		}
+	}
+}
+
+// C25: a token service reads a body that says how long it is, and may speak of those
+// behind a subject where their issuer may not do so here; what it answers is evidence.
+func TestC25WhatATokenServiceAnswers(t *testing.T) {
+	t.Parallel()
+	s := newSlack(t)
+	for name, c := range map[string]struct {
+		change func(a *attestation)
+		want   bool
+	}{
+		"evidence":         {change: func(*attestation) {}, want: true},
+		"of another root":  {change: func(a *attestation) { a.claims["sub"] = "bus:agent" }},
+		"without an end":   {change: func(a *attestation) { delete(a.claims, "exp") }},
+		"of another type":  {change: func(a *attestation) { a.header["typ"] = "JWT" }},
+		"that none signed": {change: func(a *attestation) { a.header["alg"] = "none" }},
+	} {
+		original, answer := s.attests(), s.attests()
+		original.claims["sub"], original.claims["act"] = "user", object{"sub": "bus:agent"}
+		answer.claims["sub"], answer.claims["act"] = "user", object{"sub": "bus:me", "act": object{"sub": "bus:agent"}}
+		c.change(answer)
+		sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.ContentLength <= 0 {
+				w.WriteHeader(http.StatusLengthRequired)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(object{"access_token": attest(t, answer.key, answer.header, answer.claims)})
+		}))
+		defer sts.Close()
+		reissues, err := identity.NewRebinder(identity.RebinderConfig{STS: sts.URL, Now: func() time.Time { return at }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := agentbus.Evidence{Issuer: s.url, Subject: "bus:agent", Expires: at.Add(5 * time.Minute)} // its issuer may not delegate
+		e.Original = agentbus.NewCredential(attest(t, original.key, original.header, original.claims))
+		item, _, err := reissues.Rebind(t.Context(), e, forCritic, "me")
+		if (item != nil) != c.want || (err == nil) != c.want {
+			t.Errorf("%s: %s, %v", name, item, err)
+		}
+		if err != nil && !strings.Contains(agentbus.AsError(err).Explain.Next, "new evidence") {
+			t.Errorf("%s: the caller is told to %s", name, agentbus.AsError(err).Explain.Next)
+		}
 	}
 }
 

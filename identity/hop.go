@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -91,14 +92,15 @@ func (h *Hops) Verify(ctx context.Context, token string, to agentbus.HopFor) (ag
 	}
 }
 
-func (h *Hops) verify(ctx context.Context, token string, to *agentbus.HopFor) (hop agentbus.Hop, err error) {
-	if hop, err = h.read(ctx, token); err != nil {
+func (h *Hops) verify(ctx context.Context, token string, to *agentbus.HopFor) (agentbus.Hop, error) {
+	hop, counts, err := h.read(ctx, token)
+	if err != nil {
 		return hop, err
 	}
 	if !slices.ContainsFunc(to.Audiences, func(a string) bool { return canonicalAudience(a) == canonicalAudience(hop.Audience) }) {
 		return hop, noEvidence(EvidenceDomainMismatch, "the hop is for another agent")
 	}
-	if err := (period{Issued: hop.Issued, Expires: hop.Expires}).holds(h.cfg.Now()); err != nil {
+	if err := counts.holds(h.cfg.Now()); err != nil {
 		return hop, err
 	}
 	if hop.Hop != len(hop.Path) || hop.Hop < 1 || hop.MaxHops > agentbus.MaxChainHops {
@@ -137,31 +139,33 @@ func (h *Hops) verify(ctx context.Context, token string, to *agentbus.HopFor) (h
 // Read returns what a hop says that this bus, or one that it trusts, has signed,
 // whenever and for whomever that was.
 func (h *Hops) Read(ctx context.Context, token string) (agentbus.Hop, error) {
-	return h.read(ctx, token)
+	hop, _, err := h.read(ctx, token)
+	return hop, err
 }
 
-func (h *Hops) read(ctx context.Context, token string) (hop agentbus.Hop, err error) {
+// read returns a hop and when it counts.
+func (h *Hops) read(ctx context.Context, token string) (hop agentbus.Hop, counts period, err error) {
 	payload, ok := tokenPayload(token)
 	if !ok || twins(payload) || json.Unmarshal(payload, &hop) != nil {
-		return hop, noEvidence(EvidenceMalformed, "the hop is no token")
+		return hop, counts, noEvidence(EvidenceMalformed, "the hop is no token")
 	}
 	i, ok := h.issuers[hop.Issuer]
 	if !ok {
-		return hop, noEvidence(EvidenceUntrusted, "nobody here trusts the issuer")
+		return hop, counts, noEvidence(EvidenceUntrusted, "nobody here trusts the issuer")
 	}
 	signed, err := parseToken(token, HopType, hop.Issuer)
 	if err != nil {
-		return hop, err
+		return hop, counts, err
 	}
 	payload, err = i.payload(ctx, signed)
 	if err != nil {
-		return hop, err
+		return hop, counts, err
 	}
 	hop = agentbus.Hop{}
-	if json.Unmarshal(payload, &hop) != nil || hop.ID == "" || hop.Subject == "" {
-		return hop, noEvidence(EvidenceMalformed, "the hop says not what it must")
+	if json.Unmarshal(payload, &hop) != nil || json.Unmarshal(payload, &counts) != nil || hop.ID == "" || hop.Subject == "" {
+		return hop, counts, noEvidence(EvidenceMalformed, "the hop says not what it must")
 	}
-	return hop, nil
+	return hop, counts, nil
 }
 
 // sentBy reports whether the last of a path is who sends: an issuer speaks of its
@@ -181,7 +185,7 @@ func (h *Hops) Sign(n agentbus.NextHop) (string, error) {
 	_, _ = rand.Read(id[:]) // never fails since Go 1.24
 	hop := agentbus.Hop{
 		Issuer: h.cfg.Signer.issuer, Audience: n.Audience, Subject: string(n.Payer), Issued: now.Unix(), Expires: now.Add(evidenceWindow).Unix(),
-		ID: hex.EncodeToString(id[:]), Chain: string(n.Run), RootContext: n.RootContext, Parent: n.Context,
+		ID: cmp.Or(n.ID, hex.EncodeToString(id[:])), Chain: string(n.Run), RootContext: n.RootContext, Parent: n.Context,
 		Hop: n.Chain.Hop, MaxHops: n.Chain.MaxHops, Left: n.Left, MessageID: n.MessageID,
 	}
 	if n.Before != "" {

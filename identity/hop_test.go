@@ -1,7 +1,11 @@
 package identity_test
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +63,16 @@ func TestSignedHops(t *testing.T) {
 	if diff := cmp.Diff(want, read); diff != "" || err != nil {
 		t.Errorf("%v, the second hop (-want +got):\n%s", err, diff)
 	}
+	claims := object{}
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(next, ".")[1])
+	if err == nil {
+		err = json.Unmarshal(payload, &claims)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims["nbf"] = at.Unix() + 61
+	later := attest(t, s.key, object{"alg": "EdDSA", "typ": identity.HopType, "kid": s.url + "#k1"}, claims)
 	good := agentbus.HopFor{Audiences: []string{"@A@bots.example.com"}, Sender: "bus-s", MessageID: "m1", MaxHops: 4, Plain: &agentbus.AgentChain{Hop: 2, MaxHops: 4}}
 	for name, c := range map[string]struct {
 		token  string
@@ -84,6 +98,9 @@ func TestSignedHops(t *testing.T) {
 		"X3 plain has more hops": {token: next, change: func(f *agentbus.HopFor) { f.MaxHops, f.Plain = 10, &agentbus.AgentChain{Hop: 2, MaxHops: 9} }, code: agentbus.CodeInvalidLineage},
 		"beyond the local limit": {token: next, change: func(f *agentbus.HopFor) { f.MaxHops = 1 }, code: agentbus.CodeChainFinal},
 		"C12 on the way already": {token: next, change: func(f *agentbus.HopFor) { f.Known = []string{s.url + "#agent:a"} }, code: agentbus.CodeCycleRefused},
+		"an end of line":         {token: next + "\n", code: agentbus.CodeUnauthenticated, logged: identity.EvidenceMalformed},
+		"not before 61 s":        {token: later, code: agentbus.CodeUnauthenticated, logged: identity.EvidenceNotYetValid},
+		"not before 60 s":        {token: later, late: time.Second},
 		"without a plain chain":  {token: next, change: func(f *agentbus.HopFor) { f.Plain = nil }},
 	} {
 		now = at
@@ -99,6 +116,94 @@ func TestSignedHops(t *testing.T) {
 		_, err := ours.Verify(t.Context(), c.token, f)
 		if agentbus.CodeOf(err) != c.code || c.logged != "" && !strings.Contains(log.String(), "code="+string(c.logged)) {
 			t.Errorf("%s: %v, logged %s", name, err, log.String())
+		}
+	}
+}
+
+// C16: the hops that a run has kept prove its calls as they are; what was taken out,
+// put in from elsewhere, or does not follow from the hop before it, is named.
+func TestVerifyRun(t *testing.T) {
+	t.Parallel()
+	s := newSlack(t)
+	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := identity.NewHops(identity.HopsConfig{Signer: signer, Proofs: &proofs{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A run of five calls: x asks a, a asks b, c and d, x asks e.
+	run := func(run agentbus.RunID) (kept []agentbus.HopToken, calls []agentbus.CallRecord) {
+		for i, c := range []struct {
+			caller string
+			hop    int
+			before int
+		}{{"x", 1, -1}, {"agent:a", 2, 0}, {"agent:a", 2, 0}, {"agent:a", 2, 0}, {"x", 1, -1}} {
+			id, when := "req_"+string(run)+strconv.Itoa(i), at.Add(time.Duration(i)*time.Second)
+			next := agentbus.NextHop{ID: id, Audience: "@x@x.example", Caller: c.caller, Payer: "alice", Chain: agentbus.AgentChain{Hop: c.hop, MaxHops: 4}, Run: run, Left: agentbus.HopLeft{Calls: 5}}
+			if c.before >= 0 {
+				next.Before = kept[c.before].Token
+			}
+			kept = append(kept, agentbus.HopToken{Run: run, RequestID: id, Sent: true, At: when, Token: must(h.Sign(next))})
+			call := agentbus.CallRecord{RequestID: id, Caller: c.caller, State: agentbus.CallSettled, Attempts: 1, Began: when.Add(-time.Millisecond), Chain: &next.Chain}
+			call.Payer = "alice"
+			calls = append(calls, call)
+		}
+		return kept, calls
+	}
+	other, _ := run("q")
+	resigned := func(change func(claims object)) func(kept []agentbus.HopToken) []agentbus.HopToken {
+		return func(kept []agentbus.HopToken) []agentbus.HopToken {
+			claims := object{}
+			payload, err := base64.RawURLEncoding.DecodeString(strings.Split(kept[2].Token, ".")[1])
+			if err != nil || json.Unmarshal(payload, &claims) != nil {
+				t.Error("no token")
+			}
+			change(claims)
+			kept[2].Token = attest(t, s.key, object{"alg": "EdDSA", "typ": identity.HopType, "kid": s.url + "#k1"}, claims)
+			return kept
+		}
+	}
+	for name, c := range map[string]struct {
+		change   func(kept []agentbus.HopToken) []agentbus.HopToken
+		fault    string
+		unsigned int
+	}{
+		"as it was":              {},
+		"the first is gone":      {change: func(k []agentbus.HopToken) []agentbus.HopToken { return k[1:] }, fault: "was not kept"},
+		"one between is gone":    {change: func(k []agentbus.HopToken) []agentbus.HopToken { return slices.Delete(k, 2, 3) }, fault: "its hop is gone", unsigned: 1},
+		"one between is another": {change: func(k []agentbus.HopToken) []agentbus.HopToken { k[2].RequestID = "req_x"; return k }, fault: "not the one hop of its call"},
+		"signed before or after": {change: func(k []agentbus.HopToken) []agentbus.HopToken { return k[:4] }, unsigned: 1},
+		"two change places": {change: func(k []agentbus.HopToken) []agentbus.HopToken {
+			k[1].Token, k[2].Token = k[2].Token, k[1].Token
+			return k
+		}, fault: "not the one hop of its call"},
+		"one stands twice": {change: func(k []agentbus.HopToken) []agentbus.HopToken { return append(k, k[4]) }, fault: "not the one hop of its call"},
+		"all of another run": {change: func(k []agentbus.HopToken) []agentbus.HopToken {
+			for i := range k {
+				k[i].Token = other[i].Token
+			}
+			return k
+		}, fault: "not the one hop of its call"},
+		"another payer": {change: resigned(func(o object) { o["sub"] = "mallory" }), fault: "another payer than the hop before"},
+		"another chain": {change: resigned(func(o object) { o["txn"] = "q" }), fault: "another chain"},
+		"another way":   {change: resigned(func(o object) { o["path"] = []string{"y", s.url + "#agent:a"} }), fault: "another way"},
+		"more hops":     {change: resigned(func(o object) { o["max_hops"] = 5 }), fault: "allows more"},
+		"more time":     {change: resigned(func(o object) { o["exp"] = at.AddDate(20, 0, 0).Unix() }), fault: "allows more"},
+		"more calls":    {change: resigned(func(o object) { o["budget_left"] = object{"calls": 6} }), fault: "allows more"},
+		"another run, as its first": {change: resigned(func(o object) {
+			delete(o, "prv")
+			o["txn"] = "q"
+		}), fault: "of another run"},
+	} {
+		kept, calls := run("r")
+		if c.change != nil {
+			kept = c.change(kept)
+		}
+		v := h.VerifyRun(t.Context(), "r", kept, calls)
+		if c.fault == "" && v.Fault != "" || !strings.Contains(v.Fault, c.fault) || v.Unsigned != c.unsigned {
+			t.Errorf("%s: %q, %d calls without a hop", name, v.Fault, v.Unsigned)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package identity
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/agentbus/agentbus"
 )
@@ -23,64 +25,95 @@ type HopLine struct {
 type HopVerdict struct {
 	Run      agentbus.RunID `json:"run"`
 	Hops     []HopLine      `json:"hops"`
-	Unsigned int            `json:"unsigned"`        // calls of chains without a signed hop: made while hops were not signed
+	Unsigned int            `json:"unsigned"`        // calls of chains without a signed hop: made while hops were not signed, or their hops are gone
 	Fault    string         `json:"fault,omitempty"` // the first that is not what it must be; "": all are
 }
 
 // VerifyRun compares the signed hops of a run with its calls: each must be signed
-// by this bus or by one that it trusts, name a hop before it that was kept, and
-// say of its call who called, at which hop, and who pays.
+// by this bus or by one that it trusts, be of one call of the run, follow from a hop
+// before it that was kept, and say of its call who called, at which hop, and who
+// pays; and no call between them may be without one.
 func (h *Hops) VerifyRun(ctx context.Context, run agentbus.RunID, kept []agentbus.HopToken, calls []agentbus.CallRecord) HopVerdict {
 	v := HopVerdict{Run: run, Hops: []HopLine{}}
-	byRequest, known := map[string]*agentbus.CallRecord{}, map[string]*agentbus.HopToken{}
+	byRequest, known, signed := map[string]*agentbus.CallRecord{}, map[string]*keptHop{}, map[string]bool{}
 	for i := range calls {
 		byRequest[calls[i].RequestID] = &calls[i]
 	}
-	signed := map[string]bool{}
 	for i := range kept {
 		t := &kept[i]
-		hop, err := h.read(ctx, t.Token)
+		hop, _, err := h.read(ctx, t.Token)
 		if err != nil {
 			v.Fault = fmt.Sprintf("a hop of request %s: %v", t.RequestID, err)
 			return v
 		}
 		before := known[hop.Before]
-		known[HopDigest(t.Token)] = t
+		known[HopDigest(t.Token)] = &keptHop{hop, t.RequestID}
 		if !t.Sent {
 			continue
 		}
-		line := HopLine{Payer: agentbus.Payer(hop.Subject), Hop: hop.Hop, MaxHops: hop.MaxHops, Issuer: hop.Issuer, Agent: hop.Audience}
-		if len(hop.Path) > 0 {
-			line.Caller = hop.Path[len(hop.Path)-1]
-		}
-		if before != nil {
-			line.Before = before.RequestID
-		}
 		call := byRequest[t.RequestID] // nil: of an attempt that another one followed
-		if fault := h.belies(&hop, call, before != nil); fault != "" {
+		fault := h.belies(&hop, call)
+		switch {
+		case fault != "":
+		case signed[t.RequestID] || strings.HasPrefix(hop.ID, requestPrefix) && hop.ID != t.RequestID: // before, ids were others
+			fault = "is not the one hop of its call"
+		default:
+			fault = strays(&hop, before, run)
+		}
+		if fault != "" {
 			v.Fault = fmt.Sprintf("the hop of request %s %s", t.RequestID, fault)
 			return v
 		}
-		if call != nil {
-			line.Agent, signed[t.RequestID] = call.Agent, true
-		}
-		v.Hops = append(v.Hops, line)
+		signed[t.RequestID] = true
+		v.Hops = append(v.Hops, lineOf(&hop, before, call))
 	}
-	for i := range calls {
-		if c := &calls[i]; c.Chain != nil && c.Attempts > 0 && !signed[c.RequestID] {
-			v.Unsigned++
-		}
-	}
+	v.unsigned(kept, calls, signed)
 	return v
 }
 
+// requestPrefix is how the ids of requests begin, which signed hops are named after.
+const requestPrefix = "req_"
+
+// A keptHop is a hop of a run and the request that it came or went with.
+type keptHop struct {
+	agentbus.Hop
+
+	request string
+}
+
+func lineOf(hop *agentbus.Hop, before *keptHop, call *agentbus.CallRecord) HopLine {
+	line := HopLine{Payer: agentbus.Payer(hop.Subject), Hop: hop.Hop, MaxHops: hop.MaxHops, Issuer: hop.Issuer, Agent: hop.Audience}
+	line.Caller = hop.Path[len(hop.Path)-1] // there is one, or the hop belies its call
+	if before != nil {
+		line.Before = before.request
+	}
+	if call != nil {
+		line.Agent = call.Agent
+	}
+	return line
+}
+
+// unsigned counts the calls of chains without a signed hop. One that was made
+// between others that have theirs has lost it.
+func (v *HopVerdict) unsigned(kept []agentbus.HopToken, calls []agentbus.CallRecord, signed map[string]bool) {
+	for i := range calls {
+		c := &calls[i]
+		if c.Chain == nil || c.Attempts == 0 || signed[c.RequestID] {
+			continue
+		}
+		v.Unsigned++
+		if len(kept) > 0 && c.State == agentbus.CallSettled && c.Began.After(kept[0].At) && c.Began.Before(kept[len(kept)-1].At) {
+			v.Fault = fmt.Sprintf("request %s was made while hops were signed, and its hop is gone", c.RequestID)
+			return
+		}
+	}
+}
+
 // belies says where a hop says something else than its call; "": nowhere.
-func (h *Hops) belies(hop *agentbus.Hop, call *agentbus.CallRecord, follows bool) string {
+func (h *Hops) belies(hop *agentbus.Hop, call *agentbus.CallRecord) string {
 	switch {
-	case len(hop.Path) != hop.Hop:
+	case hop.Hop < 1 || len(hop.Path) != hop.Hop:
 		return "is not as far as its path"
-	case hop.Before != "" && !follows:
-		return "names a hop before it that was not kept"
 	case call == nil:
 	case call.Chain == nil || call.Chain.Hop != hop.Hop:
 		return "is of another place in the chain than its call"
@@ -88,6 +121,29 @@ func (h *Hops) belies(hop *agentbus.Hop, call *agentbus.CallRecord, follows bool
 		return "names another caller than its call"
 	case hop.Before == "" && hop.Subject != string(call.Payer):
 		return "names another payer than its call"
+	}
+	return ""
+}
+
+// strays says where a hop does not follow from the one before it, or from its run
+// when it is the first; "": nowhere.
+func strays(hop *agentbus.Hop, before *keptHop, run agentbus.RunID) string {
+	switch {
+	case hop.Before == "" && hop.Chain != string(run):
+		return "is of another run"
+	case hop.Before == "":
+		return ""
+	case before == nil:
+		return "names a hop before it that was not kept"
+	case hop.Subject != before.Subject:
+		return "names another payer than the hop before it"
+	case hop.Chain != before.Chain:
+		return "is of another chain than the hop before it"
+	case hop.Expires > before.Expires || hop.MaxHops > before.MaxHops || less(hop.Left, before.Left) != hop.Left:
+		return "allows more than the hop before it"
+	}
+	if same := min(len(before.Path), hop.Hop-1); !slices.Equal(hop.Path[:same], before.Path[:same]) {
+		return "came another way than the hop before it"
 	}
 	return ""
 }

@@ -225,10 +225,9 @@ func (i *issuer) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 // EdDSA, of one type, by a key of one issuer that the token does not bring along
 // (C21).
 func parseToken(token, typ, issuer string) (*jose.JSONWebSignature, error) {
-	head, _, _ := strings.Cut(token, ".")
-	raw, err := base64.RawURLEncoding.DecodeString(head)
+	parts, ok := tokenParts(token)
 	var header map[string]any
-	if err != nil || twins(raw) || json.Unmarshal(raw, &header) != nil {
+	if !ok || twins(parts[0]) || json.Unmarshal(parts[0], &header) != nil {
 		return nil, noEvidence(EvidenceMalformed, "the token is no compact JWS")
 	}
 	for name := range header {
@@ -305,14 +304,27 @@ func standsFor(root string, act *actor) (subject string, onBehalfOf []string, er
 	return act.Subject, append(onBehalfOf, root), nil
 }
 
+// tokenParts returns the parts of a compact JWS: header, payload and signature.
+// It takes the one text that a signature has, so that the digest of a token names
+// it: decoders pass over ends of lines, and over the last bits.
+func tokenParts(token string) (parts [3][]byte, ok bool) {
+	texts := strings.Split(token, ".")
+	if len(texts) != len(parts) || len(token) > maxEvidenceItem || strings.ContainsAny(token, "\r\n") {
+		return parts, false
+	}
+	for i, text := range texts {
+		var err error
+		if parts[i], err = base64.RawURLEncoding.Strict().DecodeString(text); err != nil {
+			return parts, false
+		}
+	}
+	return parts, true
+}
+
 // tokenPayload returns what a compact JWS says, which nobody has verified.
 func tokenPayload(token string) ([]byte, bool) {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 || len(token) > maxEvidenceItem {
-		return nil, false
-	}
-	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
-	return raw, err == nil
+	parts, ok := tokenParts(token)
+	return parts[1], ok
 }
 
 // card answers every request with the same card, from memory.

@@ -82,20 +82,23 @@ type rebind struct {
 }
 
 // Rebind returns an item of evidence for the next agent, as JSON, and how it was
-// made; nil when it ends here. caller is the principal that calls the agent.
+// made; nil when it ends here, as it does in every mode once it has expired. caller
+// is the principal that calls the agent.
 func (r *Rebinder) Rebind(ctx context.Context, e agentbus.Evidence, to agentbus.EvidenceFor, caller string) (item []byte, mode string, err error) {
 	b := rebind{Evidence: e, mid: to.MessageID, caller: caller}
 	if len(to.Audiences) > 0 {
 		b.audience = to.Audiences[0]
 	}
-	switch r.mode() {
-	case RebindReissue:
+	how := r.mode()
+	switch {
+	case !e.Expires.IsZero() && r.cfg.Now().After(e.Expires.Add(evidenceSkew)), how == RebindWrap && len(e.OnBehalfOf) >= maxActors:
+		how = RebindDrop // nobody would take it, and refuse the call for it
+	case how == RebindReissue:
 		item, err = r.reissue(ctx, b)
-	case RebindWrap:
+	case how == RebindWrap:
 		item, err = r.wrap(b)
-	case RebindDrop:
 	}
-	return item, r.Mode(), err
+	return item, string(how), err
 }
 
 // wrap says in this bus's own name what it was shown: it counts for the user
@@ -105,6 +108,9 @@ func (r *Rebinder) wrap(b rebind) ([]byte, error) {
 	expires := now.Add(evidenceWindow / 2)
 	if !b.Expires.IsZero() && b.Expires.Before(expires) {
 		expires = b.Expires
+	}
+	if expires.Before(now) { // it counts still, for clocks that are slow
+		now = expires
 	}
 	root, before := b.Root(), append([]string{b.Subject}, b.OnBehalfOf...)
 	own := r.cfg.Signer.issuer + "/" + b.caller // who sends it on, as its issuer calls it
@@ -145,39 +151,65 @@ func (r *Rebinder) reissue(ctx context.Context, b rebind) ([]byte, error) {
 		"grant_type": {grant}, "subject_token_type": {tokenType}, "requested_token_type": {tokenType},
 		"resource": {b.audience}, "audience": {b.audience}, "message_id": {b.mid},
 	}
-	form.Set("subject_token", b.Original.Reveal()) //nolint:forbidigo // shown to the token service, which makes another one of it (C25)
+	original := b.Original.Reveal() //nolint:forbidigo // shown to the token service, which makes another one of it (C25)
+	form.Set("subject_token", original)
 	if !r.cfg.STSToken.IsZero() {
 		form.Set("actor_token", r.cfg.STSToken.Reveal()) //nolint:forbidigo // what proves this bus to its token service (P19)
 		form.Set("actor_token_type", tokenType)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.cfg.STS, io.NopCloser(strings.NewReader(form.Encode())))
+	text := form.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.cfg.STS, io.NopCloser(strings.NewReader(text))) // which nobody sends twice
 	if err != nil {
 		return nil, err
 	}
+	req.ContentLength = int64(len(text)) // many token services read no body in chunks
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Accept", "application/json")
 	var answer struct {
 		Token string `json:"access_token"`
 	}
 	if err := doJSON(r.client, req, maxToken*2, &answer); err != nil {
-		return nil, unavailable("the token service gave no evidence for the next agent", err)
+		return nil, notReissued("the token service gave no evidence for the next agent", err)
 	}
-	return b.reissued(answer.Token)
+	return b.reissued(answer.Token, rootOf(original, b.Root()))
+}
+
+// notReissued is what a caller reads whose evidence cannot go on. What was shown here
+// is used up (C22).
+func notReissued(message string, cause error) error {
+	return &agentbus.Error{
+		Code: agentbus.CodeIdentityUnavailable, Message: message, Err: cause,
+		Explain: &agentbus.Explain{Rule: "C25", Next: "send the turn again after the given time, with new evidence or none"},
+	}
+}
+
+// rootOf returns for whom a token says that it all happens, or told where it is no
+// token. Its issuer may not be trusted to speak of those behind its subject here;
+// the token service judges that itself.
+func rootOf(token, told string) string {
+	payload, _ := tokenPayload(token)
+	if c, err := evidenceClaimsOf(payload); err == nil && c.Subject != "" {
+		return c.Subject
+	}
+	return told
 }
 
 // reissued returns what a token service answered as an item: its claims in the
 // plain, and the token. It must be what was asked for, and for no longer.
-func (b *rebind) reissued(token string) ([]byte, error) {
-	payload, ok := tokenPayload(token)
+func (b *rebind) reissued(token, root string) ([]byte, error) {
+	payload, _ := tokenPayload(token)
 	c, err := evidenceClaimsOf(payload)
-	if !ok || err != nil {
-		return nil, unavailable("the answer of the token service is no evidence", err)
+	if err == nil {
+		_, err = parseToken(token, evidenceType, c.Issuer)
+	}
+	if err != nil || c.Expires <= 0 {
+		return nil, notReissued("the answer of the token service is no evidence", err)
 	}
 	subject, onBehalfOf, err := standsFor(c.Subject, c.Actor)
 	switch {
-	case err != nil, canonicalAudience(string(c.Audience)) != canonicalAudience(b.audience), c.MessageID != b.mid, c.Subject != b.Root(),
+	case err != nil, canonicalAudience(string(c.Audience)) != canonicalAudience(b.audience), c.MessageID != b.mid, c.Subject != root,
 		!b.Expires.IsZero() && c.Expires > b.Expires.Unix():
-		return nil, unavailable("the token service answered with evidence for something else", err)
+		return nil, notReissued("the token service answered with evidence for something else", err)
 	}
 	item := evidenceItem{
 		ID: c.ID, Subject: subject, Issuer: c.Issuer, Method: c.Method, Assurance: c.Assurance, Audience: c.Audience,

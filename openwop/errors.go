@@ -60,12 +60,7 @@ func writeError(w http.ResponseWriter, err error) {
 	} else {
 		w.Header().Set("Retry-After-Ms", strconv.FormatInt(httpx.DefaultRetryAfter.Milliseconds(), 10))
 	}
-	id := w.Header().Get("X-Request-Id")
-	if id == "" {
-		id = httpx.NewRequestID()
-		w.Header().Set("X-Request-Id", id)
-	}
-	details := map[string]any{"correlationId": id}
+	details := map[string]any{"correlationId": w.Header().Get("X-Request-Id")}
 	maps.Copy(details, r.details)
 	body, _ := json.Marshal(map[string]any{"error": r.code, "message": r.message, "details": details}) // strings
 	h := w.Header()

@@ -42,8 +42,11 @@ func Serves(path string) bool {
 	return false
 }
 
-// ServeHTTP serves the routes of the wire.
-func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.routes.ServeHTTP(w, r) }
+// ServeHTTP serves the routes of the wire. Every answer has an X-Request-Id.
+func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Request-Id", httpx.NewRequestID())
+	h.routes.ServeHTTP(w, r)
+}
 
 // A handler answers a request of a principal, or returns why not.
 type handler func(w http.ResponseWriter, r *http.Request, p agentbus.Principal) error
@@ -71,10 +74,19 @@ func (h *Host) mux() *http.ServeMux {
 	if h.cfg.Conformance {
 		h.seams(route)
 	}
-	route("/", func(http.ResponseWriter, *http.Request, agentbus.Principal) error {
+	route("/", func(w http.ResponseWriter, r *http.Request, _ agentbus.Principal) error {
+		if allowed := httpx.Allowed(m, r); allowed != "" {
+			return otherMethod(w, r, allowed)
+		}
 		return notFound("not_found", "there is no such route")
 	})
 	return m
+}
+
+// otherMethod refuses a request by its method.
+func otherMethod(w http.ResponseWriter, r *http.Request, allowed string) error {
+	w.Header().Set("Allow", allowed)
+	return refuse(http.StatusMethodNotAllowed, "method_not_allowed", "this route takes %s, not %s", allowed, r.Method)
 }
 
 // known lets only those in whose principal is known (E2).
@@ -119,7 +131,10 @@ func (h *Host) find(r *http.Request, p agentbus.Principal, id string) (*agentbus
 // verb serves POST /v1/runs/{id}:fork, the one route whose last segment has a
 // verb.
 func (h *Host) verb(w http.ResponseWriter, r *http.Request, p agentbus.Principal) error {
-	id, verb, _ := strings.Cut(r.PathValue("id"), ":")
+	id, verb, named := strings.Cut(r.PathValue("id"), ":")
+	if !named {
+		return otherMethod(w, r, "GET, HEAD")
+	}
 	if verb != "fork" {
 		return notFound("not_found", "there is no such route")
 	}

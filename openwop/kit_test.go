@@ -122,6 +122,9 @@ func (b *bus) do(method, path string, body any, head ...string) (int, object, ht
 		b.Fatal(err)
 	}
 	defer func() { _ = res.Body.Close() }()
+	if res.Header.Get("X-Request-Id") == "" { // as every answer of a bus
+		b.Errorf("%s %s: no x-request-id", method, path)
+	}
 	raw, err := io.ReadAll(res.Body)
 	if err != nil {
 		b.Fatal(err)

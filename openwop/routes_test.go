@@ -46,6 +46,9 @@ func TestAuthentication(t *testing.T) {
 		for _, key := range []string{"", "Bearer wrong"} {
 			status, out, h := b.do(method, path, nil, "Authorization", key)
 			b.refused(r, http.StatusUnauthorized, "unauthenticated", status, out)
+			if out["details"].(object)["correlationId"] != h.Get("X-Request-Id") {
+				b.Errorf("%s: %v, %v", r, out, h)
+			}
 			if h.Get("X-Should-Retry") != "false" { // P12
 				b.Errorf("%s: %v", r, h)
 			}
@@ -106,6 +109,24 @@ func TestCreate(t *testing.T) {
 
 func itoa(n int) string {
 	return strings.TrimSpace(string([]byte{byte('0' + n/100), byte('0' + n/10%10), byte('0' + n%10)}))
+}
+
+// E3: a route that is asked by a method that it does not take is 405 in the shape of
+// the wire's errors, and says which it takes; without a key it is 401 before (E2).
+func TestE3Methods(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	for _, c := range [][3]string{
+		{http.MethodPut, "/v1/runs", "GET, HEAD, POST"}, {http.MethodDelete, "/v1/runs/run_x", "GET, HEAD, POST"}, {http.MethodPost, "/v1/runs/run_x", "GET, HEAD"},
+		{http.MethodPost, "/v1/runs/run_x/events", "GET, HEAD"}, {http.MethodGet, "/v1/runs/run_x/cancel", "POST"}, {http.MethodPut, "/v1/interrupts/x", "GET, HEAD, POST"},
+		{http.MethodDelete, "/v1/workflows/x", "GET, HEAD"}, {http.MethodPost, "/.well-known/openwop", "GET, HEAD"}, {http.MethodPost, "/v1/openapi.json", "GET, HEAD"},
+	} {
+		status, out, h := b.do(c[0], c[1], object{})
+		b.refused(c[0]+" "+c[1], http.StatusMethodNotAllowed, "method_not_allowed", status, out)
+		if h.Get("Allow") != c[2] || h.Get("X-Should-Retry") != "false" {
+			t.Errorf("%s %s: %v", c[0], c[1], h)
+		}
+	}
 }
 
 // E70: outside of the conformance profile there is none of it.

@@ -46,7 +46,7 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 		Name: name, Kind: string(a.Kind), Address: a.At, Model: a.Model, Authorization: a.Authorization,
 		Passthrough: a.Auth == config.AuthPassthrough, AllowPlaintext: a.AllowPlaintext,
 		Header: headers(a.Headers), Secrets: secrets(a.Headers), Transport: s.agents, UsageCost: a.UsageCost, MaxCost: a.MaxCostUSD,
-		Affinity: a.Affinity == config.AffinityConversation, AffinityKey: s.store.InstallKey(), Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
+		Affinity: a.Affinity == config.AffinityConversation, AffinityKey: s.store.InstallKey(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, Eject: gateway.Eject(a.Eject), NoDetach: a.Detach == config.DetachOff,
 		Concurrency: a.Concurrency, Queue: a.Queue, QueueTimeout: a.QueueTimeout,
 		Kagent: a.Kagent, Tools: a.Tools, ACL: acl(a.ACL), RefuseUnknown: a.OnCrash == config.CrashRefuse,
 	}

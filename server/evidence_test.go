@@ -185,6 +185,30 @@ conversations:
 	}
 }
 
+// C22, C25: a bus that has no key is known by its trust.issuer too; evidence ends
+// there, and the record says so.
+func TestC25ABusWithoutAKey(t *testing.T) {
+	t.Parallel()
+	issuer, evidence := attests(t)
+	peer := newHeardPeer(t)
+	s := open(t, fmt.Sprintf(`
+trust: {issuer: "http://127.0.0.1:1", issuers: [{issuer: %q, methods: [urn:slack:signed], assurance: [platform], subject_prefixes: ["slack:T1/"]}]}
+resolver: {allow_hosts: [%q]}
+agents: {peer: {kind: a2a, url: %q}}
+`, issuer, strings.TrimPrefix(issuer, "http://"), peer.URL))
+	w := &three{b: s, at: served(t, s), agent: "peer", header: http.Header{"X-Tangle-Runid": {"run"}}}
+	if got := w.ask(t, "user-secret", "m1", "", "hi", `{"mentionable":{"identity_evidence":[`+evidence("http://127.0.0.1:1/a2a/peer", "m1")+`]}}`); got.Get("result.task.status.state").Str != "TASK_STATE_COMPLETED" {
+		t.Fatal(got.Raw)
+	}
+	if bodies, _ := peer.heard(); len(bodies) != 1 || strings.Contains(bodies[0], "evidence") {
+		t.Errorf("the agent was sent %q", bodies)
+	}
+	calls, err := s.Store().Calls(t.Context(), "run")
+	if err != nil || len(calls) != 1 || !slices.Contains(calls[0].Notes, "evidence_sent:drop") {
+		t.Errorf("recorded as %+v, %v", calls, err)
+	}
+}
+
 // shown checks the one evidence that a message shows.
 func shown(t *testing.T, body, audience, subject string) {
 	t.Helper()

@@ -20,13 +20,14 @@ type program struct {
 
 	made     config.Agent
 	maxDepth int
+	noLegacy bool
 }
 
 // program makes an agent of a program. One that the configuration before has too
 // is kept, with its workers (B4).
 func (s *wiring) program(name string, a config.Agent) (agentbus.Backend, error) {
 	if before := s.now(); before != nil {
-		if p := before.programs[name]; p != nil && p.maxDepth == s.cfg.Limits.MaxDepth && reflect.DeepEqual(p.made, a) {
+		if p := before.programs[name]; p != nil && p.maxDepth == s.cfg.Limits.MaxDepth && p.noLegacy == !s.cfg.Lineage.LegacyParentFallback && reflect.DeepEqual(p.made, a) {
 			s.programs[name] = p
 			return p, nil
 		}
@@ -35,7 +36,7 @@ func (s *wiring) program(name string, a config.Agent) (agentbus.Backend, error) 
 	if err != nil {
 		return nil, err
 	}
-	s.programs[name] = &program{made, a, s.cfg.Limits.MaxDepth}
+	s.programs[name] = &program{made, a, s.cfg.Limits.MaxDepth, !s.cfg.Lineage.LegacyParentFallback}
 	return made, nil
 }
 
@@ -75,7 +76,7 @@ func (s *wiring) newProgram(name string, a config.Agent) (*execagent.Agent, erro
 		Input: execagent.Input(a.Input), Output: output, Fields: fields, ReportCost: a.UsageCost,
 		Timeout: a.Timeout, KillAfter: a.KillAfter, MaxOutput: int64(a.MaxOutput), MaxMemory: int64(a.MaxMemory),
 		Env: a.Env, ForwardAuthorizationEnv: a.ForwardEnv, Dir: dir, DirAge: a.DirAge, ShareDir: a.ShareDir,
-		Conversation: a.Affinity == config.AffinityConversation, InstallKey: s.store.InstallKey(), Session: execagent.Session(a.Session),
+		Conversation: a.Affinity == config.AffinityConversation, InstallKey: s.store.InstallKey(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, Session: execagent.Session(a.Session),
 		Worker: a.Mode == config.ExecWorker, Workers: a.Workers, WorkerIdle: a.WorkerIdle,
 		MaxDepth: s.cfg.Limits.MaxDepth, URL: s.address, Caller: onWhoseBill, Within: within, Tokens: &s.tokens, Lookup: env, Logger: s.log,
 	})

@@ -34,14 +34,14 @@ agents:
 `
 	dir := filepath.Join(t.TempDir(), "work")
 	b := serveFile(t, fmt.Sprintf(yaml, "1m", dir, "1s"))
-	ask := func() string {
+	ask := func(contextHeader string) string {
 		t.Helper()
 		r, err := http.NewRequest(http.MethodPost, b.url+"/v1/chat/completions", strings.NewReader(`{"model":"coder","messages":[{"role":"user","content":"hello"}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer alice-secret")
-		r.Header.Set(agentbus.RootContextIDHeader, "root")
+		r.Header.Set(contextHeader, "root")
 		status, body := b.do(r)
 		_, text, _ := strings.Cut(body, `"content":"`)
 		if text, _, _ = strings.Cut(text, `"`); status != 200 || text == "" {
@@ -56,11 +56,18 @@ agents:
 			t.Fatal(err)
 		}
 	}
-	first := ask()
-	if reload(fmt.Sprintf(yaml, "2m", dir, "1s")); ask() != first {
+	const root, parent = agentbus.RootContextIDHeader, agentbus.ParentContextIDHeader
+	first := ask(root)
+	if reload(fmt.Sprintf(yaml, "2m", dir, "1s")); ask(root) != first {
 		t.Error("another worker, although the program is as it was")
 	}
-	if reload(fmt.Sprintf(yaml, "2m", dir, "2s")); ask() == first {
+	if ask(parent) != first { // K2, K10
+		t.Error("a parent context without a root is not the root")
+	}
+	if reload(fmt.Sprintf(yaml, "2m", dir, "2s")); ask(root) == first {
 		t.Error("the same worker, although the program has changed")
+	}
+	if reload(fmt.Sprintf(yaml, "2m", dir, "2s") + "lineage: {legacy_parent_fallback: false}\n"); ask(parent) == ask(root) {
+		t.Error("without the fallback, a parent context without a root is the root")
 	}
 }

@@ -96,7 +96,7 @@ func (s *Server) Degraded() (why []string) {
 	}
 	if last.Err != nil {
 		what := "a fault"
-		if faulty, ok := errors.AsType[*config.Error](last.Err); ok {
+		if faulty, ok := errors.AsType[*config.Error](last.Err); ok && len(faulty.Faults) > 1 {
 			what = strconv.Itoa(len(faulty.Faults)) + " faults"
 		}
 		why = append(why, "the configuration was read again at "+last.At.UTC().Format(time.RFC3339)+" and has "+what+

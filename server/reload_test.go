@@ -165,7 +165,7 @@ func TestReload(t *testing.T) {
 
 	reload("agents: {echo: {kind: nonsense, builtin: canary}}\n", true)
 	expect("the one before stays", http.StatusOK, "alice-secret", "eliza", "r5")
-	ready(`"degraded"`, "agentbus config check")
+	ready(`"degraded"`, " and has 2 faults: ", "agentbus config check")
 	if _, body := b.get("/readyz"); strings.Contains(body, "canary") || strings.Contains(body, b.path) {
 		t.Errorf("readyz tells what is in the file: %s", body)
 	}
@@ -178,6 +178,7 @@ func TestReload(t *testing.T) {
 	if err := b.Reload(t.Context()); err == nil {
 		t.Error("a missing file was taken for all defaults")
 	}
+	ready(" and has a fault: ")
 
 	reload("listen: 127.0.0.1:1\n"+aliceAndBob+oneEcho, true) // twice
 	b.head = strings.Replace(b.head, "127.0.0.1:0", "127.0.0.1:1", 1)

@@ -316,14 +316,30 @@ func (s *Server) drain(ctx context.Context, srv listening, served <-chan error, 
 	s.face.Close()         // what is left of them is the next process's
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.now().gateway.Abort()
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if err = srv.Shutdown(last); err != nil {
-			err = errors.Join(err, srv.Close())
-		}
+		err = hangUp(context.WithoutCancel(ctx), srv)
 	}
 	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
 		err = errors.Join(err, e)
 	}
 	return err
+}
+
+const (
+	lastWords  = 2 * time.Second // for callers to read that their calls were cut
+	lastWrites = 5 * time.Second // for what served them to end
+)
+
+// hangUp lets callers read what became of their calls, and then leaves those who
+// have not read it, or are still saying what they want: what served them ends
+// before the store is closed.
+func hangUp(ctx context.Context, srv listening) error {
+	last, cancel := context.WithTimeout(ctx, lastWords)
+	defer cancel()
+	if err := srv.Shutdown(last); !errors.Is(err, context.DeadlineExceeded) {
+		return err //nolint:wrapcheck // it names the listener
+	}
+	err := srv.Close()
+	last, cancel = context.WithTimeout(ctx, lastWrites)
+	defer cancel()
+	return errors.Join(err, srv.Shutdown(last))
 }

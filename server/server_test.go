@@ -318,6 +318,34 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// G31: a caller who is still sending when the time to drain is over is left, and
+// that is no failure.
+func TestDrainLeavesWhoDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	s := open(t, "drain_timeout: 1ms\nagents: {echo: {kind: builtin, builtin: echo}}\n")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, l) }()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_, _ = io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n")
+	if _, err := c.Read(make([]byte, 1)); err != nil { // of 100 Continue: the body is read
+		t.Error(err)
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
 func ask(client *http.Client, url string) error {
 	r, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", strings.NewReader(`{"model":"slow"}`))
 	if err != nil {

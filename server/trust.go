@@ -15,13 +15,13 @@ import (
 // to what the gateway is made of (C16, C20 to C25).
 func (s *wiring) buildTrust(c *gateway.Config) error {
 	t := s.cfg.Trust
+	c.Issuer = t.Issuer // also without a key: evidence is made for it
 	var signer *identity.Signer
 	if !t.Key.IsZero() {
 		var err error
 		if signer, err = identity.NewSigner(identity.SignerConfig{Issuer: t.Issuer, Seed: t.Key, KeyID: t.KeyID}); err != nil {
 			return fmt.Errorf("trust: %w", err)
 		}
-		c.Issuer = t.Issuer
 		c.WellKnown = map[string][]byte{"/.well-known/jwks.json": signer.JWKS(), "/.well-known/adapter-card": signer.Card()}
 	}
 	if len(t.Issuers) > 0 {

@@ -32,6 +32,10 @@ type Node struct {
 // KindCaller is the kind of a Node that is no agent.
 const KindCaller = "caller"
 
+// UnknownAgents is the Node for all names that were asked for and that no agent
+// has. No agent can be called so.
+const UnknownAgents = "unknown agents"
+
 // An Edge is the calls from one node to another.
 type Edge struct {
 	From     string          `json:"from"`

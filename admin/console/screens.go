@@ -21,7 +21,7 @@ type GraphPage struct {
 // Runs is where the runs of this graph are listed in which one called another. Of
 // who calls, the filters of runs know payers alone.
 func (g GraphPage) Runs(from, to string) string {
-	q := url.Values{"agent": {to}}
+	q := callsOf(to)
 	if at := slices.IndexFunc(g.Nodes, func(n Node) bool { return n.Name == from }); at >= 0 && g.Nodes[at].Payer != "" {
 		q.Set("payer", string(g.Nodes[at].Payer))
 	}
@@ -37,7 +37,15 @@ func (g GraphPage) RunsOf(n Node) string {
 	case n.Kind == KindCaller:
 		return ""
 	}
-	return g.runs(url.Values{"agent": {n.Name}})
+	return g.runs(callsOf(n.Name))
+}
+
+// callsOf finds the runs in which a node was called. One that is no agent refuses.
+func callsOf(name string) url.Values {
+	if name == UnknownAgents {
+		return url.Values{"standing": {string(agentbus.StandingRefused)}}
+	}
+	return url.Values{"agent": {name}}
 }
 
 // runs is the list of runs that pass q and are looked at here.

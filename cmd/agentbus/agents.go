@@ -26,7 +26,8 @@ type agentsListVerb struct{ operating }
 type listedAgent struct {
 	admin.Agent
 
-	InFlight *int `json:"in_flight,omitempty"` // nil: no bus was asked
+	Trust    *admin.Trust `json:"trust,omitempty"`     // nil: no bus was asked
+	InFlight *int         `json:"in_flight,omitempty"` // likewise
 }
 
 // Run lists the agents.
@@ -80,7 +81,7 @@ func configured(c *config.Config) []listedAgent {
 	agents := []listedAgent{}
 	for _, name := range slices.Sorted(maps.Keys(c.Agents)) {
 		a := c.Agents[name]
-		l := listedAgent{Agent: admin.Agent{Name: name, Kind: string(a.Kind), Model: a.Model, Aliases: append([]string{}, a.Aliases...), URLs: []admin.URL{}}}
+		l := listedAgent{Agent: admin.Agent{Name: name, Kind: string(a.Kind), Model: a.Model, Aliases: append([]string{}, a.Aliases...), URLs: []admin.URL{}, Breakers: []admin.Breaker{}}}
 		places := a.URLs
 		if a.URL != "" {
 			places = []string{a.URL}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -62,7 +63,8 @@ func (v *agentsCheckVerb) examine(ctx context.Context, c *config.Config) (*a2a.C
 		if err != nil {
 			return nil, err
 		}
-		return examineAddress(ctx, c, d, at)
+		report, err := examineAddress(ctx, c, d, at)
+		return report, unexamined(err, "see that the domain is up, and that it knows this address")
 	}
 	u, err := agentURL(v.Where)
 	if err != nil {
@@ -73,13 +75,23 @@ func (v *agentsCheckVerb) examine(ctx context.Context, c *config.Config) (*a2a.C
 		return nil, err
 	}
 	report, err := examineAt(ctx, d, u)
+	return report, unexamined(err, "see that the agent is up, and that this is its URL")
+}
+
+// unexamined tells what to do about an agent that could not be looked at, where
+// err does not.
+func unexamined(err error, next string) error {
 	if err == nil {
-		return report, nil
+		return nil
 	}
-	if p := describe(err); p.Next == "" {
-		return nil, &failure{exit: p.Exit, what: p.What, why: p.Why, next: "see that the agent is up, and that this is its URL"}
+	p := describe(err)
+	if p.Next != "" {
+		return err
 	}
-	return nil, err
+	if e, ok := errors.AsType[*url.Error](err); ok { // without the method and the URL, which are told already
+		p.Why = cause(e.Err)
+	}
+	return &failure{exit: p.Exit, what: p.What, why: p.Why, next: next}
 }
 
 // dialer goes where the bus would go, to this machine when it is named, and where

@@ -107,7 +107,7 @@ func (v *runVerb) peers(a *app) ([]server.Peer, error) {
 		base, model, ok := strings.Cut(given, "#")
 		u, err := url.Parse(base)
 		if !ok || model == "" || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-			return nil, &failure{exit: exitUsage, what: fmt.Sprintf("--agent %d is not URL#MODEL", i+1), next: "such as --agent http://127.0.0.1:9001/v1#gpt-x; its key goes into the variable of --key-env"}
+			return nil, &failure{exit: exitUsage, what: fmt.Sprintf("--agent number %d is not URL#MODEL", i+1), next: "such as --agent http://127.0.0.1:9001/v1#gpt-x; its key goes into the variable of --key-env"}
 		}
 		p := server.Peer{Name: model, URL: strings.TrimSuffix(base, "/"), Model: model, KeyEnv: v.KeyEnv, Key: a.key(v.KeyEnv)}
 		if i < len(v.Name) {
@@ -196,7 +196,10 @@ func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st se
 			return err
 		}
 	}
-	return halted(ctx, result, why.why())
+	if err := halted(ctx, result, why.why()); err != nil || a.lost == nil {
+		return err
+	}
+	return &failure{exit: exitFailed, what: "the run is over, but what it came to could not be printed", why: cause(a.lost), next: "see agentbus trace " + string(st.Run)}
 }
 
 // unknownToken says of a credential that nobody knows where it came from.
@@ -390,7 +393,9 @@ func (s *show) turn(t *agentbus.Turn) {
 }
 
 func (s *show) printf(format string, args ...any) {
-	fmt.Fprintf(s.stdout, format, args...) //nolint:errcheck // who hung up sees no more, and the run goes on
+	if _, err := fmt.Fprintf(s.stdout, format, args...); err != nil && !hungUp(err) { // the run goes on all the same
+		s.lost = err
+	}
 }
 
 func summary(r *conversation.Result) string {

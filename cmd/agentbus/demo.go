@@ -39,7 +39,7 @@ func (v *demoVerb) Run(ctx context.Context, a *app) error {
 	if v.Dir == "" {
 		dir, err := os.MkdirTemp("", "agentbus-demo-")
 		if err != nil {
-			return err
+			return &failure{exit: exitFailed, what: "the demo has no folder to keep its store in", why: err.Error(), next: "let this user write there, or name another place with TMPDIR"}
 		}
 		defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
 		v.Dir = dir

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -166,10 +169,20 @@ func written(n *kong.Node) string {
 	return strings.Join(words, " ")
 }
 
+// hungUp reports whether err says that nobody reads what is printed any more, as
+// behind head, which needs no words.
+func hungUp(err error) bool {
+	e, ok := errors.AsType[*fs.PathError](err)
+	return ok && e.Path == os.Stdout.Name() && errors.Is(e, syscall.EPIPE)
+}
+
 // report prints why the program failed, in the one place that does, and returns
 // its exit code.
 func (a *app) report(ctx context.Context, err error) exitCode {
 	p := describe(err)
+	if hungUp(err) {
+		return p.Exit
+	}
 	if ctx.Err() != nil {
 		p.Exit = exitInterrupted
 		if errors.Is(err, context.Canceled) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/server"
 )
 
@@ -35,7 +36,7 @@ func (v *inboxVerb) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if found == nil {
-		found = []agentbus.Interrupt{} // [] in JSON
+		found = []admin.Asking{} // [] in JSON
 	}
 	if len(found) == 0 {
 		return a.answer(found, "nothing waits\n")
@@ -44,23 +45,27 @@ func (v *inboxVerb) Run(ctx context.Context, a *app) error {
 	for i := range found {
 		f := &found[i]
 		rows = append(rows, []string{
-			string(f.ID), string(f.Ask.Kind), pathOf(f), dash(f.Ask.Title), string(f.Run), dash(string(f.Payer)), when(f.Expires), decisionOf(f),
+			string(f.ID), string(f.Ask.Kind), wayOf(f), dash(f.Ask.Title), string(f.Run), dash(string(f.Payer)), when(f.Expires), decisionOf(&f.Interrupt),
 		})
 	}
 	return a.answer(found, a.listing(rows))
 }
 
 // read asks the bus that is named, or the store.
-func (v *inboxVerb) read(ctx context.Context, a *app) ([]agentbus.Interrupt, error) {
+func (v *inboxVerb) read(ctx context.Context, a *app) ([]admin.Asking, error) {
 	if v.named(a) == "" {
 		s, _, err := a.opened(ctx)
 		if err != nil {
 			return nil, err
 		}
 		defer s.Close() //nolint:errcheck // only read
-		return s.Store().Interrupts(ctx, agentbus.InterruptQuery{
+		found, err := s.Store().Interrupts(ctx, agentbus.InterruptQuery{
 			Payer: agentbus.Payer(v.Payer), Run: agentbus.RunID(v.Of), All: v.All, After: agentbus.InterruptID(v.After), Limit: v.Limit,
 		})
+		if err != nil {
+			return nil, err
+		}
+		return admin.Askings(ctx, s.Store(), s.Store(), found)
 	}
 	if v.After != "" {
 		return nil, &failure{exit: exitUsage, what: "--after pages through a store, not through a bus", next: "raise --limit, or name a run"}
@@ -79,19 +84,13 @@ func (v *inboxVerb) read(ctx context.Context, a *app) ([]agentbus.Interrupt, err
 		q.Set("state", "all")
 	}
 	var l struct {
-		Data []agentbus.Interrupt `json:"data"`
+		Data []admin.Asking `json:"data"`
 	}
 	return l.Data, o.do(ctx, http.MethodGet, "/interrupts?"+q.Encode(), &l)
 }
 
-// pathOf is who asks, through whom.
-func pathOf(i *agentbus.Interrupt) string {
-	names := make([]string, len(i.Path))
-	for n, s := range i.Path {
-		names[n] = string(s)
-	}
-	return strings.Join(names, " > ")
-}
+// wayOf is who asks, through whom, from the root (U15).
+func wayOf(i *admin.Asking) string { return strings.Join(i.Way, " > ") }
 
 // decisionOf is what was decided, by whom.
 func decisionOf(i *agentbus.Interrupt) string {

@@ -150,6 +150,21 @@ func TestApproveWhatServesACall(t *testing.T) {
 	if status != 402 || id == "" {
 		t.Fatalf("%d %s", status, body)
 	}
+	there := map[string]string{"AGENTBUS_TOKEN": opsKey, "AGENTBUS_URL": b.admin}
+	for _, tell := range []struct { // U15: who asks is told from the root, also here
+		env  map[string]string
+		args []string
+		want string
+	}{
+		{env, []string{"inbox"}, id + "  policy  shop > pay  "},
+		{env, []string{"inbox", "--json"}, "\"way\": [\n      \"shop\",\n      \"pay\"\n    ]"},
+		{there, []string{"inbox"}, id + "  policy  shop > pay  "},
+		{env, []string{"trace", "run-1"}, "interrupt " + id + "  policy  shop > pay: "},
+	} {
+		if code, stdout, stderr := operate(t, tell.env, append(tell.args, "--config", path)...); code != 0 || !strings.Contains(stdout, tell.want) {
+			t.Errorf("%q: %d %s%s", tell.args, code, stdout, stderr)
+		}
+	}
 	if code, _, stderr := operate(t, env, "approve", id, "--resume", "--config", path); code != 2 || !strings.Contains(stderr, "sends that turn again") {
 		t.Errorf("%d %s", code, stderr)
 	}

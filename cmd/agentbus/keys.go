@@ -59,7 +59,10 @@ func (v *keysCreateVerb) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	return a.answer(made, shown+"\n")
+	if err := a.answer(made, shown+"\n"); err != nil {
+		return &failure{exit: exitFailed, what: "the secret of the new key could not be printed, so nobody knows it", why: cause(err), next: "agentbus keys revoke " + key.Handle + ", and make another"}
+	}
+	return nil
 }
 
 // grants returns what the key may do, or nil when nothing bounds it.

@@ -123,6 +123,9 @@ func (v *ledgerVerifyVerb) verifyFile(a *app) (verdict agentbus.LedgerVerdict, e
 		if err != nil {
 			return verdict, &failure{exit: exitUsage, what: "the export is not JSON lines of `agentbus ledger export`", why: err.Error(), next: "export it without --csv"}
 		}
+		if e.Seq < 1 || e.Payer == "" {
+			return verdict, &failure{exit: exitUsage, what: "the export is not JSON lines of `agentbus ledger export`", why: "line " + digits(verdict.Entries+1) + " is no entry: it has no payer, or no place among the payer's entries", next: "name what agentbus ledger export has written"}
+		}
 		before := last[e.Payer]
 		switch {
 		case e.Seq != before.Seq+1 || e.Prev != before.Hash:

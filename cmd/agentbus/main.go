@@ -30,7 +30,8 @@ func interruptible(args []string) int {
 	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.LookupEnv)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() { // it ends with the process
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // who reads no more sees no more, and a run goes on
+	go func() {                                             // it ends with the process
 		<-signals
 		cancel()
 		<-signals

@@ -64,14 +64,13 @@ func (v *migrateVerb) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	text := "the store is up to date\n"
-	if path != "" {
-		var b strings.Builder
-		for _, t := range slices.Sorted(maps.Keys(moved.Rows)) {
-			fmt.Fprintf(&b, "%10d  %s\n", moved.Rows[t], t)
-		}
-		fmt.Fprintf(&b, "copied; the ledger is in order: %s of %d payers, $%s charged\n", entriesOf(moved.Ledger.Entries), moved.Ledger.Payers, moved.Ledger.Charged.USD())
-		text = b.String()
+	if path == "" {
+		return a.answer(map[string]bool{"up_to_date": true}, "the store is up to date\n")
 	}
-	return a.answer(moved, text)
+	var b strings.Builder
+	for _, t := range slices.Sorted(maps.Keys(moved.Rows)) {
+		fmt.Fprintf(&b, "%10d  %s\n", moved.Rows[t], t)
+	}
+	fmt.Fprintf(&b, "copied; the ledger is in order: %s of %s, $%s charged\n", entriesOf(moved.Ledger.Entries), plural(moved.Ledger.Payers, "payer"), moved.Ledger.Charged.USD())
+	return a.answer(moved, b.String())
 }

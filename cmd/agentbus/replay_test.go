@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -75,7 +76,8 @@ func TestReplayAndFork(t *testing.T) {
 	b.Close()
 	for _, r := range []ran{first, fork} {
 		code, stdout, stderr := outcome(t.Context(), "replay", string(r.Run), "--config", path)
-		if want := fmt.Sprintf("conversation talk  %s  6 turns, 52 events  as recorded\n", r.Run); code != 0 || stdout != want {
+		want := fmt.Sprintf(`^conversation talk  %s  6 turns, \d\d events  as recorded\n$`, r.Run) // a slow answer is told in more of them
+		if code != 0 || !regexp.MustCompile(want).MatchString(stdout) {
 			t.Errorf("exit %d, %q, %s", code, stdout, stderr)
 		}
 	}

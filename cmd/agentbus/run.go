@@ -64,6 +64,8 @@ type app struct {
 	// terminal tells how large the terminal is that a writer is; nil: the system is
 	// asked.
 	terminal func(io.Writer) (width, height int, ok bool)
+	// lost is why something of a run could not be shown.
+	lost error
 	// parting is what is said when the user leaves at once.
 	parting *atomic.Pointer[string]
 }
@@ -100,7 +102,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(spelled(args))
 	a.globals = c.globals
 	switch {
 	case helped:
@@ -110,6 +112,18 @@ func (a *app) run(ctx context.Context, args []string) error {
 		return err
 	}
 	return parsed.Run()
+}
+
+// spelled returns args as the parser knows them: "help VERB" is "VERB --help",
+// and "--version" alone is the verb.
+func spelled(args []string) []string {
+	switch {
+	case len(args) > 0 && args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	case len(args) == 1 && args[0] == "--version":
+		return []string{"version"}
+	}
+	return args
 }
 
 // load reads the configuration. What the command line sets is given as flags;

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/admin"
 )
 
 // runsVerb lists runs.
@@ -32,6 +33,9 @@ func (v *runsVerb) Run(ctx context.Context, a *app) error {
 	}
 	if runs == nil {
 		runs = []agentbus.RunSummary{} // [] in JSON
+	}
+	if len(runs) == 0 && v.Before != "" {
+		return a.answer(runs, "there are no runs behind "+harmless(v.Before)+"\n")
 	}
 	if len(runs) == 0 {
 		return a.answer(runs, "there are no runs; next: agentbus run CONVERSATION \"TEXT\", or call an agent through agentbus serve\n")
@@ -81,7 +85,7 @@ type trace struct {
 	FanOuts    []fanOut             `json:"fan_outs,omitempty"`
 	Calls      []*node              `json:"calls"` // by who was made inside whom
 	Deeds      []deed               `json:"deeds,omitempty"`
-	Interrupts []agentbus.Interrupt `json:"interrupts,omitempty"`
+	Interrupts []admin.Asking       `json:"interrupts,omitempty"`
 	Totals     totals               `json:"totals"`
 }
 
@@ -109,6 +113,9 @@ func (v *traceVerb) Run(ctx context.Context, a *app) error {
 }
 
 type tracer interface {
+	admin.Executions
+	admin.Parents
+
 	Calls(ctx context.Context, run agentbus.RunID) ([]agentbus.CallRecord, error)
 	Executions(ctx context.Context, run agentbus.RunID) ([]agentbus.Execution, error)
 	Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error]
@@ -141,7 +148,11 @@ func traceOf(ctx context.Context, s tracer, run agentbus.RunID) (*trace, error) 
 	if err != nil {
 		return nil, err
 	}
-	asked, err := s.Interrupts(ctx, agentbus.InterruptQuery{Run: run, All: true, Limit: maxTraced})
+	found, err := s.Interrupts(ctx, agentbus.InterruptQuery{Run: run, All: true, Limit: maxTraced})
+	if err != nil {
+		return nil, err
+	}
+	asked, err := admin.Askings(ctx, s, s, found)
 	if err != nil {
 		return nil, err
 	}
@@ -166,11 +177,11 @@ func (t *trace) text(p paint) string {
 	printTree(&b, p, grouped(t.Calls, t.FanOuts), t.Deeds, "")
 	for n := range t.Interrupts {
 		i := &t.Interrupts[n]
-		decision := decisionOf(i)
+		decision := decisionOf(&i.Interrupt)
 		if i.Open() {
 			decision = p.bold("waits until " + when(i.Expires))
 		}
-		fmt.Fprintf(&b, "interrupt %s  %s  %s: %s  %s\n", i.ID, i.Ask.Kind, pathOf(i), harmless(i.Ask.Title), decision)
+		fmt.Fprintf(&b, "interrupt %s  %s  %s: %s  %s\n", i.ID, i.Ask.Kind, wayOf(i), harmless(i.Ask.Title), decision)
 	}
 	fmt.Fprintf(&b, "%s\n", t.Totals)
 	if p {

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"github.com/agentbus/agentbus/server"
@@ -100,13 +102,14 @@ func (a *app) serve(ctx context.Context, s *server.Server, c *config.Config) err
 	if c.TLS != nil {
 		scheme = "https"
 	}
+	at := map[string]any{"agents": slices.AppendSeq([]string{}, maps.Keys(c.Agents)), "url": fmt.Sprintf("%s://%s", scheme, public.Addr())}
 	told := fmt.Sprintf("agentbus serves %s on %s://%s (agents: %s)\n", plural(len(c.Agents), "agent"), scheme, public.Addr(), names(c.Agents))
 	if operators == nil {
-		fmt.Fprint(a.stdout, told) //nolint:errcheck // nobody is left to tell
+		_ = a.answer(at, told) // nobody is left to tell
 		return s.Serve(ctx, public)
 	}
-	told += fmt.Sprintf("admin API on http://%s\n", operators.Addr())
-	fmt.Fprint(a.stdout, told) //nolint:errcheck // nobody is left to tell
+	at["admin_url"] = fmt.Sprintf("http://%s", operators.Addr())
+	_ = a.answer(at, told+fmt.Sprintf("admin API on http://%s\n", operators.Addr())) // nobody is left to tell
 	adminCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan error, 1)

@@ -46,7 +46,7 @@ func hopsText(v *identity.HopVerdict) string {
 	}
 	text := table(rows) + fmt.Sprintf("%s of run %s in order\n", plural(len(v.Hops), "signed hop"), v.Run)
 	if v.Unsigned > 0 {
-		text += plural(v.Unsigned, "call") + " made while hops were not signed\n"
+		text += plural(v.Unsigned, "call") + " without a signed hop: made while hops were not signed, or the hop is gone\n"
 	}
 	return text
 }

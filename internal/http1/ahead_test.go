@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -40,6 +41,23 @@ func TestDirectReadsAhead(t *testing.T) {
 		got, err := call(d, post(t.Context(), t, url, "x"))
 		if diff := cmp.Diff("200 "+want.String(), got); diff != "" || err != nil {
 			t.Fatal(diff, err)
+		}
+	}
+}
+
+// The head of an answer costs what it holds, however its lines are cut.
+func TestDirectReadsOddHeads(t *testing.T) { //nolint:paralleltest // it measures memory
+	for name, head := range map[string]string{
+		"one line that goes on": "A: b\r\n" + strings.Repeat(" x\n", 20<<10),
+		"empty lines":           "A: b\r\n" + strings.Repeat(" \n", 400<<10),
+	} {
+		url := answering(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"+head+"\r\nok", true)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := call(direct(t), post(t.Context(), t, url, "x"))
+		runtime.ReadMemStats(&after)
+		if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; got != "200 ok" || err != nil || mib > 20 {
+			t.Errorf("%s: %s, %v, for %d MiB", name, got, err, mib)
 		}
 	}
 }

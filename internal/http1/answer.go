@@ -83,35 +83,43 @@ func parseAnswer(resp *http.Response, head string) error {
 
 // parseAnswerFields reads header lines, of which one may go on in the next.
 func parseAnswerFields(s string) (http.Header, error) {
-	n := strings.Count(s, "\n")
-	h, room, last := make(http.Header, n), make([]string, n), ""
+	n := min(strings.Count(s, "\n"), usualFields)
+	h, room := make(http.Header, n), make([]string, n)
 	for s != "" {
 		var line string
 		line, s, _ = strings.Cut(s, "\n")
 		if line = strings.TrimRight(line, "\r \t"); line == "" {
 			continue
 		}
-		if values := h[last]; (line[0] == ' ' || line[0] == '\t') && len(values) > 0 {
-			values[len(values)-1] = strings.TrimLeft(values[len(values)-1]+" "+strings.TrimLeft(line, " \t"), " ")
-			continue
+		if folded(s) {
+			line, s = unfold(line, s)
 		}
 		name, value, ok := strings.Cut(line, ":")
 		if ok && strings.Contains(name, " ") {
-			last = ""
 			continue // it is no header that could be passed on
 		}
 		if !ok || !token(name) {
 			return nil, errors.New("a header line of the answer has no name")
 		}
-		last, value = canonical(name), strings.TrimLeft(value, " \t")
-		if known := h[last]; known != nil {
-			h[last] = append(known, value)
-			continue
-		}
-		room[0] = value
-		h[last], room = room[:1:1], room[1:]
+		room = addField(h, room, canonical(name), strings.TrimLeft(value, " \t"))
 	}
 	return h, nil
+}
+
+// folded reports whether the first line of s goes on with the one before it.
+func folded(s string) bool { return s != "" && (s[0] == ' ' || s[0] == '\t') }
+
+// unfold returns a header line with those at the beginning of s that go on with
+// it, and the rest of s.
+func unfold(line, s string) (whole, rest string) {
+	var b strings.Builder
+	b.WriteString(line)
+	for folded(s) {
+		line, s, _ = strings.Cut(s, "\n")
+		b.WriteByte(' ')
+		b.WriteString(strings.TrimLeft(strings.TrimRight(line, "\r \t"), " \t"))
+	}
+	return b.String(), s
 }
 
 // An answerBody is the body of an answer. It gives the connection back at its end.

@@ -19,6 +19,7 @@ func FuzzAnswer(f *testing.F) {
 		"HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
 		"HTTP/1.0 200\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nA: b\r\n c\r\na: d \r\n\r\nuntil the end",
+		"HTTP/1.1 200 OK\r\nA: b\n \n\t\r\nB:\n c\n\nuntil the end",
 		"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\nTrailer: X-A, x-b\r\n\r\n2;x=y\r\nok\r\n00\r\nx-a: 1\r\nX-C: 2\r\n\r\n",
 		"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 204 No\r\nContent-Length: 3\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nok!",

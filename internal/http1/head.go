@@ -110,7 +110,7 @@ type fields struct {
 
 // parseFields reads header lines, which end with an empty one.
 func parseFields(s string) (f fields, fault error) {
-	n := strings.Count(s, "\n")
+	n := min(strings.Count(s, "\n"), usualFields)
 	f.header = make(http.Header, n)
 	room := make([]string, n)
 	for {
@@ -122,18 +122,32 @@ func parseFields(s string) (f fields, fault error) {
 		if fault != nil {
 			return f, fault
 		}
-		if known := f.header[name]; known != nil {
-			f.header[name] = append(known, value)
-			continue
-		}
-		room[0] = value
-		f.header[name], room = room[:1:1], room[1:]
+		room = addField(f.header, room, name, value)
 	}
 	f.hosts, f.lengths, f.codings, f.expect = f.header["Host"], f.header["Content-Length"], f.header["Transfer-Encoding"], f.header["Expect"]
 	delete(f.header, "Host")
 	delete(f.header, "Transfer-Encoding")
 	delete(f.header, "Trailer")
 	return f, nil
+}
+
+// usualFields is for how many header lines room is made at once: a block of lines
+// with next to nothing in them would have much more made than it holds.
+const usualFields = 64
+
+// addField adds a value to h. It takes room for the first one of a name from room,
+// and returns what is left of that.
+func addField(h http.Header, room []string, name, value string) []string {
+	if known := h[name]; known != nil {
+		h[name] = append(known, value)
+		return room
+	}
+	if len(room) == 0 {
+		room = make([]string, usualFields)
+	}
+	room[0] = value
+	h[name] = room[:1:1]
+	return room[1:]
 }
 
 // splitField reads one header line. The name is in its canonical form.

@@ -70,7 +70,7 @@ type Agent struct {
 	Tools      []string         `yaml:"tools" for:"openai" pattern:"^[a-z0-9_-]+:.+$" example:"[writer:search]" doc:"The tools that it may call, as SCOPE:NAME, where SCOPE is its slug: others are taken out of requests to it, and a call of another in a conversation is told as forbidden (E27). Absent: requests pass as they come, and conversations go by tools.default."`
 	Price      *Price           `yaml:"price" doc:"What a call costs the payer. Absent: nothing is known of its price."`
 	UsageCost  bool             `yaml:"usage_cost" doc:"Charge what the agent reports as usage.cost, in place of price (G26)."`
-	MaxCostUSD *agentbus.Micros `yaml:"max_cost_usd" doc:"The most one call can cost, in USD: what is reserved for it before it is made (G27)."`
+	MaxCostUSD *agentbus.Micros `yaml:"max_cost_usd" doc:"The most one call is charged, in USD, whatever it cost, and what is reserved of budgets before it is made (G27)."`
 
 	Concurrency  int           `yaml:"concurrency" default:"0" min:"0" max:"1000000" doc:"Calls of this agent at once (G8). 0: any number."`
 	Queue        int           `yaml:"queue" default:"64" min:"0" max:"1000000" doc:"Calls that may wait while the agent has all it may have at once; more are answered 503 with Retry-After (G8)."`

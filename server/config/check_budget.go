@@ -34,12 +34,23 @@ func (l *loader) budgets() {
 }
 
 // unpriced warns of agents whose calls a strict budget refuses, because nobody
-// knows what one can cost (G27).
+// knows what one can cost (G27): all of them, or the turns of conversations, which
+// bound no output.
 func (l *loader) unpriced() {
+	speaks := map[string]bool{}
+	for _, c := range l.c.Conversations {
+		for _, p := range c.Participants {
+			speaks[p.Agent] = true
+		}
+	}
 	for name, a := range l.c.Agents {
-		known := a.Price != nil || a.Kind != KindOpenAI
-		if a.MaxCostUSD == nil && (!known || a.UsageCost) {
+		known := a.Price != nil || a.Kind != KindOpenAI && a.Kind != KindA2A
+		switch {
+		case a.MaxCostUSD != nil:
+		case !known || a.UsageCost:
 			l.warn(join("agents", name), "what a call of it can cost is not known, so a strict budget refuses it (G27)", "set max_cost_usd on the agent, or its price")
+		case speaks[name] && a.Price != nil && a.Price.Output > 0:
+			l.warn(join("agents", name), "what a turn of it can cost is not known, since conversations send no max_tokens, so a strict budget refuses it (G27)", "set max_cost_usd on the agent")
 		}
 	}
 }

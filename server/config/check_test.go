@@ -246,21 +246,26 @@ func TestAddressesOthersCannotFollow(t *testing.T) {
 // refuse each of its calls.
 func TestUnpricedAgentUnderAStrictBudgetIsWarnedOf(t *testing.T) {
 	t.Parallel()
+	const talks = "conversations: {c: {participants: [{agent: a}, {agent: b}]}}\n"
 	tests := []struct {
-		budget, agent string
-		warned        bool
+		budget, kind, agent, more string
+		warned                    bool
 	}{
-		{"usd: 1", "", true},
-		{"usd: 1, mode: soft", "", false},
-		{"calls: 1", "", false},
-		{"usd: 1", ", price: {}", false},
-		{"usd: 1", ", price: {}, usage_cost: true", true},
-		{"usd: 1", ", max_cost_usd: 1, usage_cost: true", false},
+		{"usd: 1", "openai", "", "", true},
+		{"usd: 1", "a2a", "", "", true},
+		{"usd: 1, mode: soft", "openai", "", "", false},
+		{"calls: 1", "openai", "", "", false},
+		{"usd: 1", "openai", ", price: {}", talks, false},
+		{"usd: 1", "openai", ", price: {}, usage_cost: true", "", true},
+		{"usd: 1", "openai", ", max_cost_usd: 1, usage_cost: true", "", false},
+		{"usd: 1", "openai", ", price: {output: 1}", "", false}, // its callers may bound its output
+		{"usd: 1", "openai", ", price: {output: 1}", talks, true},
+		{"usd: 1", "openai", ", price: {output: 1}, max_cost_usd: 1", talks, false},
 	}
 	for _, tt := range tests {
-		_, warnings := parse(t, "budgets: [{period: day, "+tt.budget+"}]\nagents: {a: {kind: openai, url: 'http://127.0.0.1/'"+tt.agent+"}, b: {kind: builtin, builtin: echo}}", source(nil))
+		_, warnings := parse(t, tt.more+"budgets: [{period: day, "+tt.budget+"}]\nagents: {a: {kind: "+tt.kind+", url: 'http://127.0.0.1/'"+tt.agent+"}, b: {kind: builtin, builtin: echo}}", source(nil))
 		if got := len(warnings) == 1 && strings.Contains(warnings[0].String(), "agents.a: "); got != tt.warned || len(warnings) > 1 {
-			t.Errorf("%s, agent%s: %v, want a warning: %v", tt.budget, tt.agent, warnings, tt.warned)
+			t.Errorf("%+v: %v", tt, warnings)
 		}
 	}
 }

@@ -69,7 +69,7 @@ var exampleText = map[string]string{
 #    aliases: [bridge/sandbox/researcher]
 #    headers: {x-team: search}
 #    price: {input: 0.15, cached: 0.075, output: 0.60, call: 0} # USD per million tokens, and per call
-#    max_cost_usd: 0.05                               # the most one call can cost
+#    max_cost_usd: 0.05                               # the most one call is charged
 #    concurrency: 4                                   # calls of it at once; more wait in its queue
 #    on_crash: refuse                                 # never ask it twice for a turn that a crash cut off
 #    detach: off                                      # its calls end when their caller leaves

@@ -37,6 +37,9 @@ func writeWith[T any](ctx context.Context, s *Store, what string, patient bool, 
 		result, err = f(c)
 		return err
 	}}
+	if s.atOnce(ctx, t) {
+		return result, unavailable(what, t.err)
+	}
 	if err := s.enter(ctx, t); err != nil {
 		return none, unavailable(what, err)
 	}
@@ -74,6 +77,34 @@ func (s *Store) writable() error {
 	return nil
 }
 
+// atOnce commits t in the goroutine that waits for it, and reports whether it did:
+// where nobody else has anything to write, and had not with the last commit. To
+// hand t to the committer, and to be woken by it, may each wake a thread, which takes
+// longer than all that a commit of one task computes. Under load it would make
+// commits of one task where many could share one.
+func (s *Store) atOnce(ctx context.Context, t *task) bool {
+	s.entries.RLock() // shut waits for it
+	defer s.entries.RUnlock()
+	if t.patient || !s.alone.Load() || len(s.queue) > 0 || ctx.Err() != nil || s.writable() != nil || !s.writing.TryLock() {
+		return false
+	}
+	defer s.writing.Unlock()
+	if s.notes.waiting() { // everything noted before t is committed with it
+		return false
+	}
+	whole := false
+	defer func() {
+		if !whole { // it panicked, and its transaction is open: in the committer, that ends the process
+			s.broken.CompareAndSwap(nil, &errCutOff)
+		}
+	}()
+	s.settle(context.WithoutCancel(ctx), []*task{t})
+	whole = true
+	return true
+}
+
+var errCutOff = errors.New("a write was cut off in its middle")
+
 // commit is the committer. It ends when the queue is closed and empty.
 func (s *Store) commit(ctx context.Context) {
 	defer close(s.ended)
@@ -82,29 +113,47 @@ func (s *Store) commit(ctx context.Context) {
 		batch = batch[:0]
 		select {
 		case t, ok := <-s.queue:
-			if open = ok; !ok {
-				break
-			}
-			if batch = s.drain(append(batch, t)); allPatient(batch) {
-				batch, open = s.linger(batch, patience)
+			if open = ok; ok {
+				batch = append(batch, t)
 			}
 		case <-s.notes.bell:
-			batch, open = s.linger(batch, noteDelay)
 		}
-		noted := s.notes.take() // after the tasks: everything noted before one of them entered is committed with it
-		if noted != nil {
-			batch = append(batch, &task{done: make(chan struct{}), run: noted.write})
+		s.writing.Lock()
+		if open {
+			batch, open = s.gather(batch)
 		}
-		if len(batch) > 0 {
-			s.settle(ctx, batch)
-		}
-		switch {
-		case noted == nil:
-		case transient(batch[len(batch)-1].err):
-			s.notes.putBack(noted)
-		default:
-			s.notes.release(noted)
-		}
+		s.alone.Store(len(batch) <= 1)
+		s.commitAll(ctx, batch)
+		s.writing.Unlock()
+	}
+}
+
+// gather adds the tasks to batch that it can share a commit with.
+func (s *Store) gather(batch []*task) (_ []*task, open bool) {
+	switch {
+	case len(batch) == 0:
+		return s.linger(batch, noteDelay)
+	case allPatient(batch):
+		return s.linger(s.drain(batch), patience)
+	}
+	return s.drain(batch), true
+}
+
+// commitAll commits batch, and what was noted before one of its tasks entered.
+func (s *Store) commitAll(ctx context.Context, batch []*task) {
+	noted := s.notes.take()
+	if noted != nil {
+		batch = append(batch, &task{done: make(chan struct{}), run: noted.write})
+	}
+	if len(batch) > 0 {
+		s.settle(ctx, batch)
+	}
+	switch {
+	case noted == nil:
+	case transient(batch[len(batch)-1].err):
+		s.notes.putBack(noted)
+	default:
+		s.notes.release(noted)
 	}
 }
 
@@ -138,7 +187,16 @@ func allPatient(tasks []*task) bool {
 // that those who were just acknowledged can come back with their next task and
 // share the coming sync.
 func (s *Store) drain(batch []*task) []*task {
-	runtime.Gosched()
+	for before := 0; before < len(batch) && len(batch) < maxBatch; {
+		before = len(batch)
+		runtime.Gosched()
+		batch = s.waiting(batch)
+	}
+	return batch
+}
+
+// waiting adds the tasks that wait to batch.
+func (s *Store) waiting(batch []*task) []*task {
 	for len(batch) < maxBatch {
 		select {
 		case t, ok := <-s.queue:

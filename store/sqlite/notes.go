@@ -70,6 +70,13 @@ type page struct {
 	replays  map[int64]int64
 }
 
+// waiting reports whether there are any.
+func (n *notes) waiting() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.refusals)+len(n.replays) > 0
+}
+
 // take empties the notes; nil when there are none. The page takes their room
 // until it is released or put back.
 func (n *notes) take() *page {

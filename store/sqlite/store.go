@@ -58,7 +58,9 @@ type Store struct {
 	scratch        string // directory to remove after Close; "" for a named store
 
 	asker   *asker
-	writer  *conn // the committer's own
+	writer  *conn // used under writing, once the store is open
+	writing sync.Mutex
+	alone   atomic.Bool // the committer's last commit had one task at the most
 	queue   chan *task
 	notes   *notes
 	bells   bells
