@@ -226,12 +226,27 @@ func (h *rehearsal) unasked(turns []agentbus.Turn) bool {
 // events: they tell.
 func (h *rehearsal) reached(turns []agentbus.Turn, events []agentbus.Event) bool {
 	opening := slices.IndexFunc(events, func(e agentbus.Event) bool { return opens(&e) })
-	if opening < 0 {
+	switch {
+	case opening < 0 && len(events) > 0:
 		return h.next < h.end
+	case opening < 0:
+		return h.withdrew(turns[0].ID)
 	}
 	return slices.ContainsFunc(h.record.Events[h.next:h.end], func(e agentbus.Event) bool {
 		return opens(&e) && e.Turn == turns[0].ID
 	})
+}
+
+// withdrew reports whether a drive that ended there began a turn that waited, to
+// cancel it, which no event tells: whoever finds it waiting still goes on from what
+// was decided, and whoever does not starts it again.
+func (h *rehearsal) withdrew(id agentbus.TurnID) bool {
+	for _, e := range h.record.Events[h.end:] {
+		if e.Turn == id && opens(&e) {
+			return e.Type == agentbus.EventNodeStarted
+		}
+	}
+	return h.turns[h.ids[id]].State != agentbus.TurnWaiting
 }
 
 // intended compares the intent of a turn with the record.

@@ -80,6 +80,35 @@ func TestMetJoinIsKeptBeforeItWithdraws(t *testing.T) {
 	}
 }
 
+// R21, R23: a drive that was cut before it withdrew who waits, or while it did, is
+// replayed as what the next one found.
+func TestReplayOfAWithdrawalThatWasCut(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		after, decides bool
+	}{"before": {}, "within": {after: true}, "before, and decided": {decides: true}, "within, and decided": {true, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var a agents
+			m := newRecorder()
+			c := fans(conversation.JoinAny, "a", a.asking("A"), "b", oneAfterAnother(a.streams(reset), a.says("B")))
+			o := conversation.Options{Run: "r", Journal: m, Runs: m, Owner: "one"}
+			r, err := ran(t.Context(), c, o)
+			ids := waits(t, r, err)
+			j := &crashing{recorder: m, at: 3, after: tt.after} // behind the answer of b
+			o.Journal, o.Runs = j, j
+			_, _ = ran(t.Context(), c, o)
+			if tt.decides {
+				m.Resolve(ids[0], agentbus.Resolution{Decision: agentbus.DecisionDenied})
+			}
+			o.Journal, o.Runs = m, m
+			if r, err := ran(t.Context(), c, o); err != nil || outcomes(r.Turns) != "0 a cancelled|1 b done B" || len(a.calls) != 3 {
+				t.Errorf("%v: %s after %v", err, outcomes(r.Turns), a.turns())
+			}
+		})
+	}
+}
+
 // R8, R21, R23: a budget that has not what the branches can cost whose questions were
 // decided halts the run, and its replay too.
 func TestReplayOfABudgetBehindADecision(t *testing.T) {

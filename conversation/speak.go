@@ -73,7 +73,8 @@ func (v *voice) grow(c *agentbus.Chunk) error {
 // call calls the backend of a turn.
 func (d *driver) call(ctx context.Context, now *intent, a *account) iter.Seq2[agentbus.Chunk, error] {
 	p, s, t := &d.conversation.Participants[now.who], &d.sent[now.who], &now.turn
-	if err := now.decided.refused(d.conversation.OnHalt); err != nil {
+	// A replay has what came of it recorded: a join may have been met first.
+	if err := now.decided.refused(d.conversation.OnHalt); err != nil && d.options.retold == nil {
 		return func(yield func(agentbus.Chunk, error) bool) { yield(agentbus.Chunk{}, err) }
 	}
 	if held, ok := now.decided.held(); ok {

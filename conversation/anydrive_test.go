@@ -1,0 +1,131 @@
+package conversation_test
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/conversation"
+	"github.com/agentbus/agentbus/eventlog"
+)
+
+// played is a run to be replayed.
+type played struct {
+	conversation conversation.Conversation
+	record       conversation.Record
+}
+
+// aRun drives a conversation of whims, cutting and resuming it, and perhaps a fork of
+// it. It returns the runs that there are: that one, those nested in it, and the fork.
+func aRun(rt *rapid.T, plans int, calm bool) []played {
+	w := &whims{seed: rapid.Uint64().Draw(rt, "seed"), calm: calm, m: newRecorder(), tries: map[agentbus.TurnKey]uint64{}}
+	c := aTalk(rt, w, plans, "talk")
+	o := conversation.Options{Run: "r", Seed: "s\xff " + secretWord, Owner: "one", Payer: "p"}
+	id := agentbus.ExecutionID("r")
+	if rapid.Bool().Draw(rt, "nested") {
+		o.Run, o.Lineage = "", agentbus.Lineage{Run: "r", Turn: "r.t4.x", Parent: "r.t1.y", Path: "0123456789abcdef", Depth: 2}
+		id = agentbus.ExecutionOf("p", o.Lineage, c.Name)
+	}
+	if !calm && rapid.Bool().Draw(rt, "redacts") {
+		o.Redact = redactor
+	}
+	w.drives(rt, c, o)
+	all := w.played(c, nestedIn(c), id, &o)
+	if !calm && o.Run != "" && rapid.Bool().Draw(rt, "forks") {
+		f := conversation.Fork(c, conversation.Source{Execution: id, Turns: rapid.IntRange(0, 4).Draw(rt, "fork at"), Journal: w.m})
+		o.Run = "f"
+		w.drives(rt, f, o)
+		all = append(all, w.played(f, nestedIn(c), "f", &o)...)
+	}
+	if w.broken != nil {
+		rt.Fatal(w.broken)
+	}
+	return all
+}
+
+// played returns what a run has come to, and those nested in it.
+func (w *whims) played(c conversation.Conversation, inner map[agentbus.Digest]conversation.Conversation, id agentbus.ExecutionID, o *conversation.Options) []played {
+	rec := w.m.record(id)
+	if o.Lineage.Parent != "" {
+		rec.Above = &o.Lineage.Parent
+	}
+	all := []played{{c, rec}}
+	for _, e := range w.m.Executions() {
+		if def, known := inner[e.Definition]; known && e.ID != id && e.Run == rec.Execution.Run {
+			rec := w.m.record(e.ID)
+			rec.Above = w.m.above(&e)
+			all = append(all, played{def, rec})
+		}
+	}
+	return all
+}
+
+// drives drives a run several times, each under other limits and with another end.
+func (w *whims) drives(rt *rapid.T, c conversation.Conversation, o conversation.Options) {
+	w.above = o.Lineage.Depth
+	for range rapid.IntRange(1, 5).Draw(rt, "drives") {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		c, o := c, o
+		w.end, o.Journal, o.Runs, o.MaxHops = cancel, w.m, w.m, rapid.IntRange(1, 4).Draw(rt, "hops")
+		most := 8
+		if !w.calm {
+			most = 10
+			o.MaxDepth = o.Lineage.Depth + rapid.IntRange(1, 5).Draw(rt, "depth")
+			w.deepest = max(w.deepest, o.MaxDepth) // what was begun goes on under a lower limit
+			o.NoEscalation = rapid.IntRange(0, 3).Draw(rt, "escalates") == 0
+			o.Reasoning = rapid.SampledFrom([]string{"", conversation.ReasoningFull, conversation.ReasoningOff}).Draw(rt, "reasoning")
+		}
+		switch rapid.IntRange(0, most).Draw(rt, "drive") {
+		case 0, 1, 2:
+			j := &crashing{recorder: w.m, at: rapid.IntRange(1, 6).Draw(rt, "crash"), after: rapid.Bool().Draw(rt, "after")}
+			o.Journal, o.Runs = j, j
+		case 3:
+			c.Budget = new(agentbus.Micros(rapid.IntRange(0, 20).Draw(rt, "budget")))
+		case 4:
+			o.Budget = conversation.NewBudget(agentbus.Micros(rapid.IntRange(0, 20).Draw(rt, "shared")))
+			if _, err := conversation.Run(ctx, talk(3, "x", costs(3), "y", costs(3)), conversation.Options{Budget: o.Budget}); err != nil {
+				rt.Fatal(err)
+			}
+		case 5:
+			o.Deadline = time.Now()
+		case 9:
+			o.Deadline = time.Now().Add(time.Millisecond)
+		case 10:
+			o.Halt = given[rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3}).Draw(rt, "given")] // mostly one that it can go on from
+		}
+		_, _ = conversation.Run(ctx, c, o) // whatever becomes of it is replayed
+		cancel(nil)
+		w.m.decide(rt)
+	}
+}
+
+var redactor = eventlog.NewRedactor(eventlog.Secret{ID: "keys.alice", Value: agentbus.NewCredential(secretWord)})
+
+// given are halts that a driver is given.
+var given = []*agentbus.Halt{
+	{Kind: agentbus.HaltWaitingAuth, Reason: "why"},
+	{Kind: agentbus.HaltDeadline, Reason: "its time was up while it waited"},
+	{Kind: agentbus.HaltAbort, Reason: "its time was up before anybody took it up"},
+	{Kind: agentbus.HaltAbort, Reason: "stopped by its operator", Error: stopped},
+}
+
+// decide decides some of what waits.
+func (r *recorder) decide(rt *rapid.T) {
+	waiting := r.Waiting()
+	slices.SortFunc(waiting, func(a, b agentbus.Interrupt) int { return cmp.Compare(a.ID, b.ID) })
+	for _, i := range waiting {
+		switch rapid.IntRange(0, 5).Draw(rt, "decision") {
+		case 0, 1:
+			said := rapid.SampledFrom([]string{"", "fine", `{"n":3}`, `{"kind":"terminate"}`}).Draw(rt, "said")
+			r.Resolve(i.ID, agentbus.Resolution{Decision: agentbus.DecisionGranted, By: "zoë", Text: said, At: decidedAt})
+		case 2:
+			r.Resolve(i.ID, agentbus.Resolution{Decision: agentbus.DecisionDenied, Text: "no"})
+		case 3:
+			r.Resolve(i.ID, agentbus.Resolution{Decision: agentbus.DecisionExpired})
+		}
+	}
+}
