@@ -203,7 +203,7 @@ func TestSlowReader(t *testing.T) {
 // not end the agent's stream, nor does that count against the agent (G13).
 func TestSlowCaller(t *testing.T) {
 	t.Parallel()
-	const idle = time.Second
+	const idle = 2 * time.Second
 	w := &slowCaller{ResponseRecorder: httptest.NewRecorder(), begun: make(chan struct{}), takes: idle + idle/4}
 	a := newAgent(t, "critic", func(to http.ResponseWriter, r *http.Request) {
 		streamWith(helloEvent)(to, r)

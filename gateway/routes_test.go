@@ -189,8 +189,14 @@ func TestMethods(t *testing.T) {
 	t.Parallel()
 	b := newBus(t, nil, newAgent(t, "tool", nil))
 	for _, c := range [][3]string{
-		{"GET", chatRoute, "POST"}, {"DELETE", "/v1/responses", "POST"}, {"POST", "/v1/models", "GET, HEAD"}, {"DELETE", "/v1/models/tool", "GET, HEAD"},
-		{"PUT", "/healthz", "GET, HEAD"}, {"POST", "/readyz", "GET, HEAD"}, {"POST", "/version", "GET, HEAD"}, {"OPTIONS", "/openapi.json", "GET, HEAD"},
+		{"GET", chatRoute, "POST"},
+		{"DELETE", "/v1/responses", "POST"},
+		{"POST", "/v1/models", "GET, HEAD"},
+		{"DELETE", "/v1/models/tool", "GET, HEAD"},
+		{"PUT", "/healthz", "GET, HEAD"},
+		{"POST", "/readyz", "GET, HEAD"},
+		{"POST", "/version", "GET, HEAD"},
+		{"OPTIONS", "/openapi.json", "GET, HEAD"},
 		{"POST", "/.well-known/agent-card.json", "GET, HEAD"},
 	} {
 		got := b.send(c[0], c[1], "", asAlice)
