@@ -23,13 +23,11 @@ type hearsay struct {
 
 // confer tells the other buses on the store what this one found out since it did
 // last, and hears what they did: breakers that opened, URLs that are left out.
-// What another found out makes this one wary, and decides nothing.
+// What another found out makes this one wary, and decides nothing. With its first
+// look a bus hears all of the last minute, since nobody tells it again.
 func (s *Server) confer(ctx context.Context) {
 	if s.common == nil {
 		return
-	}
-	if s.heard.told == nil {
-		s.heard.told, s.heard.last = map[agentbus.Hint]bool{}, -1
 	}
 	now, told := s.now(), map[agentbus.Hint]bool{}
 	for _, h := range now.bad() {

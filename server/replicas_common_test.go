@@ -62,14 +62,14 @@ func TestReplicasRefuseWhatWasStopped(t *testing.T) {
 }
 
 // TestReplicasHint: R12, G13, where one replica opened a breaker or left a URL
-// out, one failure is enough for that at the others.
+// out, one failure is enough for that at the others, also at one that comes later.
 func TestReplicasHint(t *testing.T) {
 	t.Parallel()
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadGateway)
 	}))
 	t.Cleanup(broken.Close)
-	yaml, store := fmt.Sprintf("agents: {a: {kind: openai, urls: [%q, %q], price: {call: 0.01}}}\n", broken.URL+"/v1", broken.URL+"/v2"), stores.Database(t)
+	yaml, store := fmt.Sprintf("agents: {a: {kind: openai, urls: [%q, %q], eject: {for: 1h, at_most: 1h}, price: {call: 0.01}}}\n", broken.URL+"/v1", broken.URL+"/v2"), stores.Database(t)
 	ops := identity.StaticKey{Secret: agentbus.NewCredential("secret-of-ops"), Principal: agentbus.Principal{ID: "ops", Role: agentbus.PrincipalAdmin}}
 	one, two := buildOn(t, store, yaml, userKey("secret-1"), ops), buildOn(t, store, yaml, userKey("secret-1"), ops)
 	defer closeAll(t, one, two)
@@ -83,7 +83,12 @@ func TestReplicasHint(t *testing.T) {
 	if !ejected(one) || ejected(two) {
 		t.Fatalf("after failures at one: %s, at the other %s", agentsOf(t, one), agentsOf(t, two))
 	}
-	soon(t, "the hint", func() bool { return strings.Contains(agentsOf(t, two), `"failures":4`) })
+	three := buildOn(t, store, yaml, userKey("secret-1"), ops)
+	defer closeAll(t, three)
+	defer serve(t, three)()
+	for _, s := range []*server.Server{two, three} {
+		soon(t, "the hint", func() bool { return strings.Contains(agentsOf(t, s), `"failures":4`) })
+	}
 	for range 2 { // one for each of the URLs
 		ask(two)
 	}

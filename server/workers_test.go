@@ -51,10 +51,12 @@ func soon(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
+	late := time.NewTimer(3 * time.Minute)
+	defer late.Stop()
 	for !is() {
 		select {
 		case <-tick.C:
-		case <-t.Context().Done():
+		case <-late.C:
 			t.Fatalf("%s did not come", what)
 		}
 	}

@@ -14,17 +14,17 @@ func (s *Store) Hint(ctx context.Context, owner string, h agentbus.Hint) error {
 }
 
 // Hints returns what processes other than owner found out after a number, at
-// most a minute ago, and the last number there is; -1: that number alone. A hint
-// that is committed late may be missed.
+// most a minute ago, and the last number there is. A hint that is committed late
+// may be missed.
 func (s *Store) Hints(ctx context.Context, owner string, after int64) (hints []agentbus.Hint, last int64, err error) {
 	last = after
 	err = s.each(ctx, "read hints", func(r *row) bool {
 		last = r.int64()
 		who, h := r.text(), agentbus.Hint{Kind: agentbus.HintKind(r.text()), Name: r.text()}
-		if who != owner && after >= 0 {
+		if who != owner {
 			hints = append(hints, h)
 		}
 		return true
 	}, "SELECT number, owner, kind, name FROM hints WHERE number > $1 ORDER BY number", after)
-	return hints, max(last, 0), err
+	return hints, last, err
 }
