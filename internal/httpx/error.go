@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // DefaultRetryAfter is what a retryable error without a time of its own tells
@@ -104,18 +105,67 @@ func ErrorBody(l agentbus.Lineage, err error) []byte {
 	if e == nil {
 		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
 	}
-	body := struct {
-		Error errorBody `json:"error"`
-	}{errorBody{
+	body := errorBody{
 		Message: e.Message, Type: errorType(e.Code), Code: e.Code, Run: l.Run, Turn: l.Turn,
 		Retryable: e.Code.Retryable(), Explain: e.Explain, Ask: e.Ask,
-	}}
-	b, err := oneLine(body)
+	}
+	if b, plain := body.plain(); plain {
+		return b
+	}
+	type answer struct {
+		Error errorBody `json:"error"`
+	}
+	b, err := oneLine(answer{body})
 	if err != nil { // an Observed or Limit that is no JSON
-		body.Error.Explain = nil
-		b, _ = oneLine(body)
+		body.Explain = nil
+		b, _ = oneLine(answer{body})
 	}
 	return b
+}
+
+// plain returns the body as oneLine writes it, where it holds nothing but what is
+// plain: a refusal is to be cheap.
+func (e *errorBody) plain() (b []byte, plain bool) {
+	p := rawjson.NewPlain(make([]byte, 0, 512))
+	p.Open("error")
+	p.Text("message", e.Message)
+	p.Text("type", e.Type)
+	p.Null("param")
+	p.Text("code", string(e.Code))
+	texts(&p, "run_id", string(e.Run), "turn_id", string(e.Turn))
+	p.Bool("retryable", e.Retryable)
+	if x := e.Explain; x != nil {
+		p.Open("explain")
+		texts(&p, "rule", x.Rule)
+		for _, value := range []struct {
+			key string
+			of  any
+		}{{"observed", x.Observed}, {"limit", x.Limit}} {
+			if value.of != nil {
+				p.Any(value.key, value.of)
+			}
+		}
+		if len(x.Supported) > 0 {
+			p.Odd()
+		}
+		texts(&p, "next", x.Next)
+		p.Close()
+	}
+	if e.Ask != nil {
+		p.Odd()
+	}
+	p.Close()
+	p.Close()
+	return p.Bytes()
+}
+
+// texts adds those texts that are not empty, by key and value.
+func texts(p *rawjson.Plain, pairs ...string) {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			p.Text(pairs[i], pairs[i+1])
+		}
+	}
 }
 
 // oneLine returns v as JSON, with <, > and & as they are.
