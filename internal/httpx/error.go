@@ -132,23 +132,22 @@ func (e *errorBody) plain() (b []byte, plain bool) {
 	p.Text("type", e.Type)
 	p.Null("param")
 	p.Text("code", string(e.Code))
-	texts(&p, "run_id", string(e.Run), "turn_id", string(e.Turn))
+	p.Optional("run_id", string(e.Run))
+	p.Optional("turn_id", string(e.Turn))
 	p.Bool("retryable", e.Retryable)
 	if x := e.Explain; x != nil {
 		p.Open("explain")
-		texts(&p, "rule", x.Rule)
-		for _, value := range []struct {
-			key string
-			of  any
-		}{{"observed", x.Observed}, {"limit", x.Limit}} {
-			if value.of != nil {
-				p.Any(value.key, value.of)
-			}
+		p.Optional("rule", x.Rule)
+		if x.Observed != nil {
+			p.Any("observed", x.Observed)
+		}
+		if x.Limit != nil {
+			p.Any("limit", x.Limit)
 		}
 		if len(x.Supported) > 0 {
 			p.Odd()
 		}
-		texts(&p, "next", x.Next)
+		p.Optional("next", x.Next)
 		p.Close()
 	}
 	if e.Ask != nil {
@@ -157,15 +156,6 @@ func (e *errorBody) plain() (b []byte, plain bool) {
 	p.Close()
 	p.Close()
 	return p.Bytes()
-}
-
-// texts adds those texts that are not empty, by key and value.
-func texts(p *rawjson.Plain, pairs ...string) {
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			p.Text(pairs[i], pairs[i+1])
-		}
-	}
 }
 
 // oneLine returns v as JSON, with <, > and & as they are.

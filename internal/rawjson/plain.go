@@ -33,6 +33,13 @@ func (p *Plain) Text(key, value string) {
 	p.text(value)
 }
 
+// Optional adds a text unless it is empty.
+func (p *Plain) Optional(key, value string) {
+	if value != "" {
+		p.Text(key, value)
+	}
+}
+
 // Int adds a whole number.
 func (p *Plain) Int(key string, n int64) {
 	p.key(key)

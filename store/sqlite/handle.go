@@ -111,7 +111,7 @@ func (h *handle) bind(st statement, takes []int, args []any) error {
 		return err
 	}
 	for i, n := range takes {
-		if err := h.failed(h.bindOne(st, int32(i+1), args[n], at)); err != nil { //nolint:gosec // SQLite has at most 32766
+		if err := h.failed(h.bindOne(st, int32(i+1), args[n], at)); err != nil {
 			return err
 		}
 		at += uintptr(sizeOf(args[n]))
@@ -171,7 +171,7 @@ func (h *handle) reset(st statement) { lib.Xsqlite3_reset(h.tls, st.at) }
 func (h *handle) row(st statement) *row {
 	r := &row{values: make([]any, st.columns)}
 	for i := range r.values {
-		r.values[i] = h.column(st, int32(i)) //nolint:gosec // SQLite has at most 32767
+		r.values[i] = h.column(st, int32(i))
 	}
 	return r
 }
