@@ -16,11 +16,16 @@ const maxMicros Micros = 9e15
 
 // USD returns m as a decimal of dollars with six places, such as "0.004000".
 func (m Micros) USD() string {
-	sign, u := "", uint64(m) //nolint:gosec // below zero it is negated in the next line, the smallest number too
+	var room [24]byte
+	b, u := room[:0], uint64(m) //nolint:gosec // below zero it is negated in the next lines, the smallest number too
 	if m < 0 {
-		sign, u = "-", -u
+		b, u = append(b, '-'), -u
 	}
-	return fmt.Sprintf("%s%d.%06d", sign, u/1e6, u%1e6)
+	b = strconv.AppendUint(b, u/1e6, 10)
+	point := len(b)
+	b = strconv.AppendUint(b, 1e6+u%1e6, 10) // a one before the six places
+	b[point] = '.'
+	return string(b)
 }
 
 // ParseUSD reads a decimal of dollars, such as "0.15", exactly. More than six

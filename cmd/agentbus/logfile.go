@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // A calmLog is a JSON log that writes many lines at once: a line for each call
@@ -15,7 +17,8 @@ import (
 type calmLog struct {
 	slog.Handler
 
-	out *lines
+	out  *lines
+	more bool // it adds something to each line
 }
 
 const (
@@ -32,7 +35,7 @@ func newCalmLog(ctx context.Context, w io.Writer, level slog.Level) (l calmLog, 
 		defer close(ended)
 		out.tick(ctx)
 	}()
-	return calmLog{slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}), out}, func() {
+	return calmLog{slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level}), out, false}, func() {
 		cancel()
 		<-ended
 	}
@@ -40,6 +43,9 @@ func newCalmLog(ctx context.Context, w io.Writer, level slog.Level) (l calmLog, 
 
 // Handle writes a record.
 func (l calmLog) Handle(ctx context.Context, r slog.Record) error {
+	if !l.more && l.out.plain(r) {
+		return nil
+	}
 	err := l.Handler.Handle(ctx, r)
 	if r.Level >= slog.LevelWarn {
 		l.out.flush()
@@ -49,12 +55,12 @@ func (l calmLog) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs returns a log to the same place.
 func (l calmLog) WithAttrs(as []slog.Attr) slog.Handler {
-	return calmLog{l.Handler.WithAttrs(as), l.out}
+	return calmLog{l.Handler.WithAttrs(as), l.out, true}
 }
 
 // WithGroup returns a log to the same place.
 func (l calmLog) WithGroup(name string) slog.Handler {
-	return calmLog{l.Handler.WithGroup(name), l.out}
+	return calmLog{l.Handler.WithGroup(name), l.out, true}
 }
 
 // lines holds lines back for a moment.
@@ -73,6 +79,66 @@ func (l *lines) Write(p []byte) (int, error) {
 		}
 	}
 	return l.w.Write(p)
+}
+
+// plain takes the line of a record that is no warning and plain, which that of a
+// call is, and reports whether it did. It is the line that the JSON handler would
+// write, in a third of the time.
+func (l *lines) plain(r slog.Record) bool {
+	if r.Level >= slog.LevelWarn {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line, plain := appendLine(l.w.AvailableBuffer(), r)
+	if !plain || len(line) > l.w.Available() { // one that does not fit is moved by Write
+		return false
+	}
+	_, _ = l.w.Write(line) // it fits: nothing is written yet
+	return true
+}
+
+// appendLine appends the line of a record as the JSON handler writes it, and reports
+// whether all of it is plain.
+func appendLine(b []byte, r slog.Record) (line []byte, plain bool) {
+	p := rawjson.NewPlain(b)
+	if at := r.Time.Round(0); !at.IsZero() {
+		var room [len(time.RFC3339Nano)]byte
+		p.Text(slog.TimeKey, string(at.AppendFormat(room[:0], time.RFC3339Nano)))
+	}
+	p.Text(slog.LevelKey, r.Level.String())
+	p.Text(slog.MessageKey, r.Message)
+	r.Attrs(func(a slog.Attr) bool { return addAttr(&p, a) })
+	p.Close()
+	line, plain = p.Bytes()
+	return append(line, '\n'), plain
+}
+
+// addAttr adds an attribute, and reports whether p is plain still.
+func addAttr(p *rawjson.Plain, a slog.Attr) bool {
+	switch v := a.Value; v.Kind() {
+	case slog.KindString:
+		p.Text(a.Key, v.String())
+	case slog.KindInt64:
+		p.Int(a.Key, v.Int64())
+	case slog.KindDuration:
+		p.Int(a.Key, int64(v.Duration()))
+	case slog.KindBool:
+		p.Bool(a.Key, v.Bool())
+	case slog.KindGroup:
+		for _, within := range v.Group() {
+			if a.Key != "" || !addAttr(p, within) {
+				p.Odd()
+				return false
+			}
+		}
+	default:
+		if !a.Equal(slog.Attr{}) { // which the handler leaves out
+			p.Odd()
+			return false
+		}
+	}
+	return true
 }
 
 func (l *lines) flush() {

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // file is a writer that counts its writes.
@@ -46,5 +48,50 @@ func TestCalmLog(t *testing.T) {
 	stop()
 	if !strings.HasSuffix(f.String(), `"msg":"last","bus":1}`+"\n") {
 		t.Error("what was logged last is lost")
+	}
+}
+
+// TestCallLine: the line of a call, which is written by hand, is the one that the
+// JSON handler writes; what cannot be written so is left to it.
+func TestCallLine(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 11, 21, 10, 0, 0, 120_000, time.FixedZone("", 3600))
+	trace := slog.Group("", slog.String("trace_id", "0af7"), slog.String("span_id", "b7ad"))
+	for name, c := range map[string]struct {
+		attrs []slog.Attr
+		plain bool
+	}{
+		"a call":       {[]slog.Attr{slog.String("run", "r-1"), slog.Int("depth", 2), slog.Int64("cost_micros", -7), slog.Duration("took", time.Second), trace}, true},
+		"no attribute": {nil, true},
+		"an empty one": {[]slog.Attr{slog.String("run", ""), {}}, true},
+		"truth":        {[]slog.Attr{slog.Bool("live", true)}, true},
+		"escapes":      {[]slog.Attr{slog.String("path", "/a\"b\\\n<é\x00>")}, false},
+		"an error":     {[]slog.Attr{slog.Any("error", io.EOF)}, false},
+		"a float":      {[]slog.Attr{slog.Float64("rate", 0.5)}, false},
+		"a group":      {[]slog.Attr{slog.Group("g", slog.Int("n", 1))}, false},
+		"odd within":   {[]slog.Attr{slog.Group("", slog.Float64("rate", 1))}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := slog.NewRecord(began, slog.LevelInfo, "call", 0)
+			r.AddAttrs(c.attrs...)
+			var want bytes.Buffer
+			if err := slog.NewJSONHandler(&want, nil).Handle(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			line, plain := appendLine(nil, r)
+			if plain != c.plain || plain && string(line) != want.String() {
+				t.Errorf("%s (plain: %t), the handler writes %s", line, plain, want.String())
+			}
+			f := &file{}
+			h, stop := newCalmLog(t.Context(), f, slog.LevelInfo)
+			if err := h.Handle(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			stop()
+			if f.String() != want.String() {
+				t.Errorf("written is %s, the handler writes %s", f.String(), want.String())
+			}
+		})
 	}
 }

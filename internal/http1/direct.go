@@ -168,7 +168,11 @@ func (d *Direct) connect(ctx context.Context, addr string) (*directConn, error) 
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the address
 	}
-	return &directConn{Conn: conn, in: input{first: shortRoom}}, nil
+	c := &directConn{Conn: conn}
+	if c.in.late = lateFrom(conn, &c.in); c.in.late != nil {
+		c.in.first = longRoom
+	}
+	return c, nil
 }
 
 func (d *Direct) idleTimeout() time.Duration {

@@ -11,13 +11,12 @@ import (
 
 // The sizes of rooms for what comes.
 const (
-	shortRoom = 1 << 10  // what is held while an agent thinks
-	roomSize  = 4 << 10  // most requests whole: their head and what they ask
-	longRoom  = 16 << 10 // what comes faster than it is read
+	roomSize = 4 << 10  // most requests whole: their head and what they ask
+	longRoom = 16 << 10 // what comes faster than it is read
 )
 
 // rooms are shared: who has nothing to keep holds none.
-var shortRooms, rooms, longRooms = roomsOf(shortRoom), roomsOf(roomSize), roomsOf(longRoom)
+var rooms, longRooms = roomsOf(roomSize), roomsOf(longRoom)
 
 func roomsOf(size int) *sync.Pool {
 	return &sync.Pool{New: func() any { return &buffer{make([]byte, size)} }}
@@ -25,11 +24,12 @@ func roomsOf(size int) *sync.Pool {
 
 // An input is what has come on a connection and was not used yet.
 type input struct {
-	first   int     // size of the room that waits for more; 0: roomSize
-	room    *buffer // nil: it holds none
-	buf     []byte  // of room; nil: there is nothing
-	at, end int     // buf[at:end] is it
-	full    bool    // the last read left nothing of its room, so there is more
+	late    *lateReader // nil: a room waits for more
+	first   int         // size of the room; 0: roomSize
+	room    *buffer     // nil: it holds none
+	buf     []byte      // of room; nil: there is nothing
+	at, end int         // buf[at:end] is it
+	full    bool        // the last read left nothing of its room, so there is more
 }
 
 // rest returns what has come, and gives the room back when that is nothing.
@@ -52,8 +52,6 @@ func (in *input) release() {
 // sharing returns the rooms of a size; nil: they are not shared.
 func sharing(size int) *sync.Pool {
 	switch size {
-	case shortRoom:
-		return shortRooms
 	case roomSize:
 		return rooms
 	case longRoom:
@@ -104,6 +102,9 @@ func (in *input) make() {
 
 // fill reads more from c, at least a byte.
 func (in *input) fill(c net.Conn) error {
+	if in.late != nil && in.at == in.end {
+		return in.late.fill()
+	}
 	in.make()
 	n, err := c.Read(in.buf[in.end:])
 	in.end += n

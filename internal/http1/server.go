@@ -112,6 +112,7 @@ func (s *Server) untrack(l net.Listener) {
 // serve begins a connection, which ends by itself; Shutdown waits for it.
 func (s *Server) serve(nc net.Conn) {
 	c := &conn{server: s, net: nc, remote: nc.RemoteAddr().String()}
+	c.in.late = lateFrom(nc, &c.in)
 	c.watch.net = nc
 	s.mu.Lock()
 	if s.leaving.Load() {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // DefaultRetryAfter is what a retryable error without a time of its own tells
@@ -104,18 +105,57 @@ func ErrorBody(l agentbus.Lineage, err error) []byte {
 	if e == nil {
 		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
 	}
-	body := struct {
-		Error errorBody `json:"error"`
-	}{errorBody{
+	body := errorBody{
 		Message: e.Message, Type: errorType(e.Code), Code: e.Code, Run: l.Run, Turn: l.Turn,
 		Retryable: e.Code.Retryable(), Explain: e.Explain, Ask: e.Ask,
-	}}
-	b, err := oneLine(body)
+	}
+	if b, plain := body.plain(); plain {
+		return b
+	}
+	type answer struct {
+		Error errorBody `json:"error"`
+	}
+	b, err := oneLine(answer{body})
 	if err != nil { // an Observed or Limit that is no JSON
-		body.Error.Explain = nil
-		b, _ = oneLine(body)
+		body.Explain = nil
+		b, _ = oneLine(answer{body})
 	}
 	return b
+}
+
+// plain returns the body as oneLine writes it, where it holds nothing but what is
+// plain: a refusal is to be cheap.
+func (e *errorBody) plain() (b []byte, plain bool) {
+	p := rawjson.NewPlain(make([]byte, 0, 512))
+	p.Open("error")
+	p.Text("message", e.Message)
+	p.Text("type", e.Type)
+	p.Null("param")
+	p.Text("code", string(e.Code))
+	p.Optional("run_id", string(e.Run))
+	p.Optional("turn_id", string(e.Turn))
+	p.Bool("retryable", e.Retryable)
+	if x := e.Explain; x != nil {
+		p.Open("explain")
+		p.Optional("rule", x.Rule)
+		if x.Observed != nil {
+			p.Any("observed", x.Observed)
+		}
+		if x.Limit != nil {
+			p.Any("limit", x.Limit)
+		}
+		if len(x.Supported) > 0 {
+			p.Odd()
+		}
+		p.Optional("next", x.Next)
+		p.Close()
+	}
+	if e.Ask != nil {
+		p.Odd()
+	}
+	p.Close()
+	p.Close()
+	return p.Bytes()
 }
 
 // oneLine returns v as JSON, with <, > and & as they are.

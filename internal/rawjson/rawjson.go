@@ -72,11 +72,9 @@ func Text(quoted []byte) string {
 // AppendText appends the quoted string of JSON that stands for s, as
 // encoding/json writes it.
 func AppendText(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			quoted, _ := json.Marshal(s) // a string
-			return append(b, quoted...)
-		}
+	if !isPlain(s) {
+		quoted, _ := json.Marshal(s) // a string
+		return append(b, quoted...)
 	}
 	return append(append(append(b, '"'), s...), '"')
 }

@@ -2,6 +2,7 @@ package rawjson_test
 
 import (
 	"encoding/json"
+	"math"
 	"testing"
 
 	"github.com/agentbus/agentbus/internal/rawjson"
@@ -89,4 +90,62 @@ func FuzzAppendText(f *testing.F) {
 			t.Errorf("%q is written %s, want %s", text, got, want)
 		}
 	})
+}
+
+// FuzzPlain: what is plain is written as encoding/json writes it.
+func FuzzPlain(f *testing.F) {
+	f.Add("run-1", int64(-4), true)
+	f.Add("\"\\<é\n\u2028", int64(0), false)
+	f.Add("", int64(math.MaxInt64), true)
+	f.Fuzz(func(t *testing.T, text string, n int64, truth bool) {
+		type inner struct {
+			Text string `json:"text"`
+			Any  any    `json:"any"`
+		}
+		want, err := json.Marshal(struct {
+			Text  string `json:"text"`
+			Int   int64  `json:"int"`
+			Inner inner  `json:"inner"`
+			Bool  bool   `json:"bool"`
+			Null  *int   `json:"null"`
+			Empty inner  `json:"empty"`
+		}{text, n, inner{text, n}, truth, nil, inner{"", text}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := rawjson.NewPlain(nil)
+		p.Text("text", text)
+		p.Int("int", n)
+		p.Open("inner")
+		p.Text("text", text)
+		p.Any("any", n)
+		p.Close()
+		p.Bool("bool", truth)
+		p.Null("null")
+		p.Open("empty")
+		p.Text("text", "")
+		p.Any("any", text)
+		p.Close()
+		p.Close()
+		got, plain := p.Bytes()
+		if quoted := rawjson.AppendText(nil, text); plain != (string(quoted) == `"`+text+`"`) {
+			t.Errorf("%q is plain: %t", text, plain)
+		}
+		if plain && string(got) != string(want) {
+			t.Errorf("written is %s, want %s", got, want)
+		}
+	})
+}
+
+// TestOdd: what is neither a text nor a whole number is not plain.
+func TestOdd(t *testing.T) {
+	t.Parallel()
+	for _, v := range []any{1.5, nil, []string{"a"}, true, uint8(1)} {
+		p := rawjson.NewPlain(nil)
+		p.Any("v", v)
+		p.Close()
+		if _, plain := p.Bytes(); plain {
+			t.Errorf("%v is plain", v)
+		}
+	}
 }

@@ -47,12 +47,17 @@ const insertCall = `INSERT INTO calls (key, state, payer, agent, run, path, pare
 	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 1, ` + opened + `, ?19)
 	ON CONFLICT (key) DO NOTHING`
 
-// insertRefused stores a hop that executed nothing, or counts its repetition.
+// insertRefused stores a hop that executed nothing. It changes nothing when the key
+// is known.
 const insertRefused = `INSERT INTO calls (key, state, payer, agent, run, path, parent, turn, turn_index, request_id, caller, speaker,
 		depth, digest, owner, stream, notes, began, attempts, opened, status, code, message, repeats, ended, chain)
 	VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, 0, ` + opened + `,
 		?20, ?21, ?22, ?23, ?24, ?19)
-	ON CONFLICT (key) DO UPDATE SET repeats = repeats + excluded.repeats + 1, ended = excluded.ended`
+	ON CONFLICT (key) DO NOTHING`
+
+// repeatRefused counts repetitions of it. In one statement with the insert, SQLite
+// would keep a journal of every insert, for the trigger that this one may fire.
+const repeatRefused = "UPDATE calls SET repeats = repeats + ?2 + 1, ended = ?3 WHERE key = ?1"
 
 // callArgs returns the first 19 parameters of insertCall and insertRefused.
 func callArgs(key []byte, c *agentbus.CallRecord) []any {
@@ -69,7 +74,10 @@ func insertRefusal(c *conn, r *refusalNote) error {
 	// of runs as the index of runs has it: fewer pages are written for them.
 	key := append(append([]byte{'r'}, r.record.Run...), r.key[:]...)
 	args := append(callArgs(key, &r.record), int64(r.record.Status), string(r.record.Code), r.record.Message, r.repeats, micros(r.record.Ended))
-	_, err := c.exec(insertRefused, args...)
+	stored, err := c.exec(insertRefused, args...)
+	if err == nil && stored == 0 {
+		_, err = c.exec(repeatRefused, key, r.repeats, micros(r.record.Ended))
+	}
 	return err
 }
 

@@ -1,30 +1,22 @@
 package sqlite
 
 import (
-	"context"
-	"database/sql/driver"
 	"errors"
-	"fmt"
-	"io"
+	"net/url"
 	"regexp"
 	"strconv"
-
-	"modernc.org/sqlite"
 
 	"github.com/agentbus/agentbus"
 )
 
-// conn is one connection to the database, below database/sql. The committer is
-// its only user, so the locks and conversions by which database/sql shares
-// connections would be paid for nothing: they took half of the CPU time of a
-// call that is reserved and settled. It is not safe for concurrent use.
+// conn is one connection to the database. It works on SQLite itself, below its
+// driver for database/sql: the locks, copies and conversions that the driver needs
+// to share connections would be paid for nothing, as the committer is its only user
+// (decision 144). It is not safe for concurrent use.
 type conn struct {
-	// ctx never ends: what is queued is committed, whoever has stopped waiting
-	// for it, and a ctx that can end costs the driver a goroutine a statement.
-	ctx   context.Context //nolint:containedctx // see above
-	raw   driver.Conn
+	*handle
+
 	stmts map[string]*prepared // by their text, each prepared once
-	args  []driver.NamedValue  // reused by every statement
 	wrote int64                // rows changed so far: tells whether a task wrote something
 
 	// links are the ends of payers' chains as this connection knows them, attempts
@@ -33,13 +25,6 @@ type conn struct {
 	links    map[agentbus.Payer]link
 	attempts map[int64]attempt // by call
 	version  int64
-}
-
-// statement is what the driver's prepared statements can do.
-type statement interface {
-	driver.Stmt
-	driver.StmtExecContext
-	driver.StmtQueryContext
 }
 
 // prepared is a statement and the arguments that it takes, in the order of its
@@ -65,80 +50,74 @@ func unnumbered(query string) (plain string, takes []int) {
 	return plain, takes
 }
 
-// dial opens a connection. See driver.Open of modernc.org/sqlite for dsn.
-func dial(ctx context.Context, dsn string) (*conn, error) {
-	connector, err := sqlite.NewConnector(dsn)
+// dial opens a connection to a file, and runs the _pragma of dsn on it, as the
+// driver does that reads the same dsn.
+func dial(dsn string) (*conn, error) {
+	u, err := url.Parse(dsn)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := connector.Connect(ctx)
+	h, err := openHandle(dsn)
 	if err != nil {
 		return nil, err
 	}
-	return &conn{
-		ctx: context.WithoutCancel(ctx), raw: raw, stmts: make(map[string]*prepared),
-		links: make(map[agentbus.Payer]link), attempts: make(map[int64]attempt),
-	}, nil
+	c := &conn{handle: h, stmts: make(map[string]*prepared), links: make(map[agentbus.Payer]link), attempts: make(map[int64]attempt)}
+	for _, pragma := range u.Query()["_pragma"] {
+		if err := c.control("PRAGMA " + pragma); err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+	}
+	return c, nil
 }
 
 // close ends the connection.
 func (c *conn) close() error {
-	var errs []error
 	for _, st := range c.stmts {
-		errs = append(errs, st.Close())
+		c.finalize(st.statement)
 	}
-	return errors.Join(append(errs, c.raw.Close())...)
+	return c.handle.close()
 }
 
-// prepare returns the statement of query, with args bound in c.args. Values are
-// int64, string, []byte or nil: the driver takes them as they are.
-func (c *conn) prepare(query string, args []any) (statement, error) {
+// prepare returns the statement of query, with args bound.
+func (c *conn) prepare(query string, args []any) (*prepared, error) {
 	st, ok := c.stmts[query]
 	if !ok {
 		plain, takes := unnumbered(query)
-		made, err := c.raw.Prepare(plain)
+		made, err := c.handle.prepare(plain)
 		if err != nil {
 			return nil, err
 		}
-		known, ok := made.(statement)
-		if !ok {
-			return nil, fmt.Errorf("the driver's %T lacks a method", made)
-		}
-		st = &prepared{known, takes}
+		st = &prepared{made, takes}
 		c.stmts[query] = st
 	}
-	c.args = c.args[:0]
-	for i, n := range st.takes {
-		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: args[n]})
-	}
-	return st.statement, nil
+	return st, c.bind(st.statement, st.takes, args)
 }
 
-// control runs a statement that changes no rows, such as BEGIN.
-func (c *conn) control(query string) error {
-	st, err := c.prepare(query, nil)
+// run runs query to its end.
+func (c *conn) run(query string, args []any) error {
+	st, err := c.prepare(query, args)
 	if err != nil {
 		return err
 	}
-	_, err = st.ExecContext(c.ctx, nil)
+	for more := true; more && err == nil; {
+		more, err = c.step(st.statement)
+	}
+	c.reset(st.statement)
 	return err
 }
+
+// control runs a statement that changes no rows, such as BEGIN.
+func (c *conn) control(query string) error { return c.run(query, nil) }
 
 // insert runs query and returns the id of the row it inserted last, and how
 // many it changed.
 func (c *conn) insert(query string, args ...any) (id, changed int64, err error) {
-	st, err := c.prepare(query, args)
-	if err != nil {
+	if err := c.run(query, args); err != nil {
 		return 0, 0, err
 	}
-	res, err := st.ExecContext(c.ctx, c.args)
-	if err != nil {
-		return 0, 0, err
-	}
-	id, _ = res.LastInsertId()
-	changed, _ = res.RowsAffected()
+	changed = c.changes()
 	c.wrote += changed
-	return id, changed, nil
+	return c.lastID(), changed, nil
 }
 
 // exec runs query and returns how many rows it changed.
@@ -189,24 +168,9 @@ func (c *conn) first(query string, args ...any) (r *row, found bool, err error) 
 	if err != nil {
 		return nil, false, err
 	}
-	rows, err := st.QueryContext(c.ctx, c.args)
-	if err != nil {
-		return nil, false, err
+	if found, err = c.step(st.statement); found {
+		r = c.row(st.statement)
 	}
-	v := make([]driver.Value, len(rows.Columns()))
-	err = rows.Next(v)
-	if cerr := rows.Close(); err == nil {
-		err = cerr
-	}
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil, false, nil
-	case err != nil:
-		return nil, false, err
-	}
-	r = &row{values: make([]any, len(v))}
-	for i := range v {
-		r.values[i] = v[i]
-	}
-	return r, true, nil
+	c.reset(st.statement)
+	return r, found, err
 }

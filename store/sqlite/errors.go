@@ -16,7 +16,10 @@ var errClosed = errors.New("the store is closed")
 
 // sqliteCode returns the primary result code of SQLite in err, or 0.
 func sqliteCode(err error) int {
-	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f.code & 0xff
+	}
+	if e, ok := errors.AsType[*sqlite.Error](err); ok { // of the readers, who share their connections
 		return e.Code() & 0xff
 	}
 	return 0

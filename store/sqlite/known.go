@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"sync"
 
 	"github.com/agentbus/agentbus"
@@ -15,8 +14,8 @@ type asker struct {
 	conn *conn // nil once it is closed
 }
 
-func openAsker(ctx context.Context, dsn string) (*asker, error) {
-	c, err := dial(ctx, dsn+"&_pragma=cache_size(-4096)&_query_only=1")
+func openAsker(dsn string) (*asker, error) {
+	c, err := dial(dsn + "&_pragma=cache_size(-4096)&_pragma=query_only(1)")
 	if err != nil {
 		return nil, err
 	}

@@ -44,13 +44,13 @@ func (s *Store) open(ctx context.Context, path string, wall func() time.Time) er
 	dsn := (&url.URL{Scheme: "file", Path: filepath.ToSlash(path)}).String() +
 		"?mode=rw&_error_rc=1&_dqs=0&_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=cache_size(-8192)" +
 		"&_pragma=wal_autocheckpoint(4000)&_pragma=secure_delete(fast)&_pragma=synchronous(" + synchronous + ")"
-	if s.writer, err = dial(ctx, dsn); err != nil {
+	if s.writer, err = dial(dsn); err != nil {
 		return unusable(path, err)
 	}
 	if err := patiently(ctx, func() error { return s.prepare(ctx, path, dsn, wall) }); err != nil {
 		return unusable(path, err)
 	}
-	if s.asker, err = openAsker(ctx, dsn); err != nil {
+	if s.asker, err = openAsker(dsn); err != nil {
 		return unusable(path, err)
 	}
 	s.readers, err = openReaders(dsn)
