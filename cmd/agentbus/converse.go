@@ -15,7 +15,8 @@ import (
 
 // runVerb drives a conversation.
 type runVerb struct {
-	Words    []string      `arg:"" optional:"" complete:"conversation" name:"conversation" help:"CONVERSATION [SEED]: one of the configuration, and what it is about. With --agent: the task alone."`
+	First    *string       `arg:"" optional:"" complete:"conversation" name:"conversation" help:"One of the configuration. With --agent: the task, and nothing behind it."`
+	Rest     []string      `arg:"" optional:"" name:"seed" help:"What it is about, in quotes."`
 	Agent    []string      `sep:"none" placeholder:"URL#MODEL" help:"An agent that is not in the configuration; give two or more. URL is the base of its OpenAI-compatible API."`
 	Name     []string      `sep:"none" help:"The speaker, for each --agent in order; else its model."`
 	KeyEnv   string        `name:"key-env" default:"OPENAI_API_KEY" help:"Environment variable that holds the key of the agents of --agent."`
@@ -71,17 +72,16 @@ func (v *runVerb) start(a *app) (st server.Start, err error) {
 		return st, err
 	}
 	if len(v.Agent) == 0 {
-		if len(v.Words) == 0 || len(v.Words) > 2 || len(v.Name) > 0 {
+		if v.First == nil || len(v.Rest) > 1 || len(v.Name) > 0 {
 			return st, &failure{exit: exitUsage, what: "which conversation?", next: `agentbus run CONVERSATION "SEED", or agentbus run --agent URL#MODEL --agent URL#MODEL "TASK"`}
 		}
-		st.Conversation = v.Words[0]
-		st.Seed = strings.Join(v.Words[1:], " ")
+		st.Conversation, st.Seed = *v.First, strings.Join(v.Rest, "")
 		return st, nil
 	}
-	if len(v.Words) != 1 || len(v.Agent) < 2 || len(v.Name) > len(v.Agent) {
+	if v.First == nil || len(v.Rest) > 0 || len(v.Agent) < 2 || len(v.Name) > len(v.Agent) {
 		return st, &failure{exit: exitUsage, what: "--agent needs two agents or more, at most as many names, and one task", next: `agentbus run --agent URL#MODEL --agent URL#MODEL "TASK"`}
 	}
-	st.Conversation, st.Seed = "agents", v.Words[0]
+	st.Conversation, st.Seed = "agents", *v.First
 	st.Peers, err = v.peers(a)
 	return st, err
 }
