@@ -86,23 +86,9 @@ type Backend struct {
 
 // NewBackend returns the backend that c describes, or every fault of c at once.
 func NewBackend(c BackendConfig) (*Backend, error) {
-	var faults []error
-	u, err := url.Parse(c.URL)
-	switch {
-	case err != nil:
-		faults = append(faults, errors.New("url: is not a URL"))
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		faults = append(faults, errors.New("url: must be http:// or https:// with a host, such as https://agents.example/a2a"))
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		faults = append(faults, errors.New("url: must not hold a user, a query or a fragment; a credential goes into the key"))
-	}
+	u, faults := httpx.AgentURL(c.URL, "https://agents.example/a2a", c.Header)
 	if c.Name == "" {
 		faults = append(faults, errors.New("name: is required"))
-	}
-	for name := range c.Header {
-		if agentbus.IsProtocolHeader(name) || http.CanonicalHeaderKey(name) == "Authorization" {
-			faults = append(faults, fmt.Errorf("header: %s is written by the bus; a credential goes into the key", strings.ToLower(name)))
-		}
 	}
 	if c.MaxAnswer < 0 {
 		faults = append(faults, errors.New("max_answer: must not be negative"))

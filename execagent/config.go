@@ -59,8 +59,9 @@ type Config struct {
 	// have for themselves, where the kernel allows; 0: any.
 	MaxMemory int64
 
-	// Env are the names of variables of the bus that the program sees, beside
-	// those of [DefaultEnv] and those that every program has (B2).
+	// Env are the names of variables of the bus that the program sees, beside HOME,
+	// LANG, LC_ALL, LC_CTYPE, LOGNAME, PATH, SHELL, TERM, TMPDIR, TZ and USER, and
+	// those that every program has (B2).
 	Env []string
 	// ForwardAuthorizationEnv names the variable that hands the program the
 	// origin's credential, whole; "": it is not given.

@@ -23,13 +23,9 @@ const (
 	EnvProcess       = "AGENTBUS_PROCESS" // names the process and all that it starts, so that the bus finds them
 )
 
-// defaultEnv are the variables of the bus that a program cannot well do
-// without. None of them holds a secret.
+// defaultEnv are the variables of the bus that a program sees without being named,
+// as it cannot well do without. None of them holds a secret.
 var defaultEnv = []string{"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
-
-// DefaultEnv returns the names of the variables of the bus that a program sees
-// without being named, sorted.
-func DefaultEnv() []string { return slices.Clone(defaultEnv) }
 
 // Reserved reports whether only the bus sets that variable of a program.
 func Reserved(name string) bool {

@@ -53,21 +53,7 @@ type Backend struct {
 
 // New returns the backend that c describes, or every fault of c at once.
 func New(c Config) (*Backend, error) {
-	var faults []error
-	u, err := url.Parse(c.URL)
-	switch {
-	case err != nil:
-		faults = append(faults, errors.New("url: is not a URL"))
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		faults = append(faults, errors.New("url: must be http:// or https:// with a host, such as https://agents.example/v1"))
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		faults = append(faults, errors.New("url: must not hold a user, a query or a fragment; a credential goes into the key"))
-	}
-	for name := range c.Header {
-		if agentbus.IsProtocolHeader(name) || http.CanonicalHeaderKey(name) == "Authorization" {
-			faults = append(faults, fmt.Errorf("header: %s is written by the bus; a credential goes into the key", strings.ToLower(name)))
-		}
-	}
+	u, faults := httpx.AgentURL(c.URL, "https://agents.example/v1", c.Header)
 	if c.MaxAnswer < 0 {
 		faults = append(faults, errors.New("max_answer: must not be negative"))
 	}

@@ -373,6 +373,18 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
+// What is mostly a wrong key, URL or model is told so.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]string{401: "key", 403: "key", 404: "URL", 500: ""} {
+		_, err := agentbus.Collect(backend(t, openai.Config{}, answers(status, "text/plain", "no")).Call(t.Context(), call()))
+		x := agentbus.AsError(err).Explain
+		if want == "" && x != nil || want != "" && (x == nil || !strings.Contains(x.Next, want)) {
+			t.Errorf("%d: %+v", status, x)
+		}
+	}
+}
+
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

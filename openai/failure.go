@@ -68,8 +68,22 @@ func (b *Backend) refused(ctx context.Context, c *agentbus.Call, resp *http.Resp
 		words = parseError(envelope.Error)
 	}
 	e.Message = "the agent answered " + status
-	b.adopt(e, c, words)
+	if b.adopt(e, c, words); e.Code == agentbus.CodeAgentUnavailable && e.Explain == nil {
+		e.Explain = advice(resp.StatusCode)
+	}
 	return e
+}
+
+// advice is what whoever configured an agent may have got wrong that answers so;
+// nil: it may be anything.
+func advice(status int) *agentbus.Explain {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return &agentbus.Explain{Observed: status, Next: "see to the key that the agent is sent"}
+	case http.StatusNotFound:
+		return &agentbus.Explain{Observed: status, Next: "see to the model that the agent is asked for, and to its URL, which ends where its API begins, such as http://host/v1"}
+	}
+	return nil
 }
 
 // failed returns the error for an error object where an answer should be.

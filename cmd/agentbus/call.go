@@ -89,7 +89,7 @@ func (v *callVerb) told(ctx context.Context, base string, err error) error {
 		return notPublic()
 	case e.Code == agentbus.CodeUnauthenticated:
 		return advised(e, "set AGENTBUS_TOKEN to a key of that bus; agentbus keys create NAME makes one")
-	case e.Explain != nil && e.Explain.Rule == "P24":
+	case e.Explain != nil && e.Explain.Rule == "P24" && e.Status == 0: // it is about the way to the bus, not to the agent behind it
 		return advised(e, "use https, or --allow-plaintext where nobody listens on the way")
 	}
 	return err

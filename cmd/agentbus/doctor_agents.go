@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -105,6 +106,8 @@ func (d *doctor) judgeModels(name string, a config.Agent, base string, keyed boo
 	switch code := resp.StatusCode; {
 	case code/100 == 2 && a.Model != "" && !lists(body, a.Model):
 		d.find(checkAgents, name, levelWarning, base+" answers, and does not list its model "+a.Model, "mend agents."+name+".model, unless it takes models that it does not list")
+	case code/100 == 2 && !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) && !bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")):
+		d.find(checkAgents, name, levelWarning, base+" answers, but not as an API does: what it says is no JSON", "mend agents."+name+".url: it is the base of an OpenAI-compatible API, such as http://host/v1")
 	case code/100 == 2:
 		d.find(checkAgents, name, levelOK, base+" answers", "")
 	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && keyed:
@@ -115,10 +118,12 @@ func (d *doctor) judgeModels(name string, a config.Agent, base string, keyed boo
 			level, next = levelNote, "it gets that of the caller, or that of a variable which is not set here"
 		}
 		d.find(checkAgents, name, level, base+" answers, and wants a key: "+resp.Status, next)
+	case code/100 == 3:
+		d.find(checkAgents, name, levelWarning, base+" redirects, which calls do not follow: "+resp.Status, "let agents."+name+".url be where it redirects to")
 	case code >= http.StatusInternalServerError:
 		d.find(checkAgents, name, levelWarning, base+" fails: "+resp.Status, "see the log of the agent")
 	default:
-		d.find(checkAgents, name, levelNote, base+" is there, and lists no models: "+resp.Status, "agentbus doctor --ask finds out whether it answers")
+		d.find(checkAgents, name, levelNote, base+" is there, and lists no models: "+resp.Status, "see that agents."+name+".url ends where its API begins, such as http://host/v1; agentbus doctor --ask finds out whether it answers")
 	}
 }
 

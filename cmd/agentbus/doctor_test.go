@@ -128,6 +128,10 @@ func TestDoctorFindsFaults(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 		case strings.HasPrefix(r.URL.Path, "/fails"):
 			w.WriteHeader(http.StatusBadGateway)
+		case strings.HasPrefix(r.URL.Path, "/page"):
+			_, _ = w.Write([]byte("<html>hello</html>"))
+		case strings.HasPrefix(r.URL.Path, "/moved"):
+			http.Redirect(w, r, "https://agents.example.com/v1", http.StatusMovedPermanently)
 		default:
 			w.WriteHeader(http.StatusNotFound)
 		}
@@ -160,6 +164,8 @@ func TestDoctorFindsFaults(t *testing.T) {
 		"wants a key":  {"agents: {picky: {kind: openai, url: '" + other.URL + "/refuses'}}", exitAgent, want{checkAgents, levelFault, "wants a key"}},
 		"fails":        {"agents: {ill: {kind: openai, url: '" + other.URL + "/fails'}}", exitOK, want{checkAgents, levelWarning, "ill: "}},
 		"lists none":   {"agents: {shy: {kind: openai, url: '" + other.URL + "/v1'}}", exitOK, want{checkAgents, levelNote, "shy: "}},
+		"a page":       {"agents: {site: {kind: openai, url: '" + other.URL + "/page'}}", exitOK, want{checkAgents, levelWarning, "what it says is no JSON"}},
+		"moved":        {"agents: {far: {kind: openai, url: '" + other.URL + "/moved'}}", exitOK, want{checkAgents, levelWarning, "redirects, which calls do not follow: 301"}},
 		"no card":      {"agents: {peer: {kind: a2a, url: '" + other.URL + "'}}", exitAgent, want{checkAgents, levelFault, "peer: no card"}},
 		"no program":   {"agents: {coder: {kind: exec, command: [no-such-program]}}", exitAgent, want{checkAgents, levelFault, "coder: the program no-such-program is not here"}},
 		"other key":    {"tls: {cert_file: '" + foreign + "/tls.crt', key_file: '" + certified + "/tls.key'}", exitUsage, want{checkConfig, levelFault, "not a certificate and its private key"}},

@@ -22,7 +22,7 @@ type keysCreateVerb struct {
 	InterAgent bool   `name:"inter-agent" help:"It may forward another's credential, so that the other pays (P20)."`
 	Role       string `enum:"user,admin" default:"user" help:"user may call agents, admin may operate the bus as well."`
 
-	Agents    []string `placeholder:"NAME,…" help:"The only agents it may call (G6); else every agent."`
+	Agents    []string `placeholder:"NAME" help:"The only agents it may call (G6); else every agent."`
 	NoRunIDs  bool     `name:"no-run-ids" help:"It may not name runs: each of its calls is a run of its own (G6)."`
 	PerSecond float64  `name:"per-second" placeholder:"N" help:"Calls a second, on average (G8); else any number."`
 	Burst     int      `placeholder:"N" help:"Calls at once beyond the average; else as many as a second, rounded up."`

@@ -177,6 +177,11 @@ func TestCall(t *testing.T) {
 		"quote": "\necho '{\"type\":\"urn:agentbus:error:not_found\"}' >&2; exit 1\n",
 	})
 	dir := scriptsOf(t, path)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, path, strings.Replace(string(text), "agents:\n", "agents:\n  clear: {kind: openai, url: 'http://agents.invalid/v1'}\n", 1))
 	b := serving(t, path, env)
 	for name, tt := range map[string]struct {
 		env          []string
@@ -195,6 +200,7 @@ func TestCall(t *testing.T) {
 		"it quotes one":    {nil, []string{"quote", "hello"}, 5, "", "urn:agentbus:error:"},
 		"no TLS there":     {[]string{"AGENTBUS_URL=https" + strings.TrimPrefix(b.url, "http")}, []string{"say", "hello"}, 5, "", "  why: it answers in plain HTTP; its URL begins with http://\n"},
 		"plain HTTP":       {[]string{"AGENTBUS_URL=http://bus.invalid"}, []string{"say", "hello"}, 3, "", "--allow-plaintext"},
+		"plain HTTP there": {nil, []string{"clear", "hello"}, 3, "", "set allow_plaintext: true on it"}, // P24 of the bus, not of the way to it
 		"not this key":     {[]string{"AGENTBUS_TOKEN=another"}, []string{"say", "hello"}, 3, "", "set AGENTBUS_TOKEN"},
 		"deep":             {[]string{"AGENTBUS_RUN_ID=r", "AGENTBUS_TURN_ID=r.t0.a", "AGENTBUS_DEPTH=2"}, []string{"say", "hello"}, 0, "you said: hello", ""},
 		// Refused before anything is sent: nobody listens there.

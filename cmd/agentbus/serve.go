@@ -109,7 +109,7 @@ func (a *app) serve(ctx context.Context, s *server.Server, c *config.Config) err
 		return s.Serve(ctx, public)
 	}
 	at["admin_url"] = fmt.Sprintf("http://%s", operators.Addr())
-	_ = a.answer(at, told+fmt.Sprintf("admin API on http://%s\n", operators.Addr())) // nobody is left to tell
+	_ = a.answer(at, told+fmt.Sprintf("console and admin API on http://%s\n", operators.Addr())) // nobody is left to tell
 	adminCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan error, 1)

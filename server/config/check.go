@@ -78,12 +78,19 @@ func (l *loader) listen() {
 
 // address checks a host:port at path, and returns the host.
 func (l *loader) address(path, text, example string) (host string, ok bool) {
+	if host, ok = hostOf(text); !ok {
+		l.fault(path, "this is not an address", "write host:port, such as "+example)
+	}
+	return host, ok
+}
+
+// hostOf returns the host of a host:port; false: text is none.
+func hostOf(text string) (host string, ok bool) {
 	host, port, err := net.SplitHostPort(text)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil || strings.ContainsAny(host, " /") {
-		l.fault(path, "this is not an address", "write host:port, such as "+example)
 		return "", false
 	}
 	return host, true

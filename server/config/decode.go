@@ -55,7 +55,10 @@ func (l *loader) syntax(err error, data []byte) {
 	lines := bytes.Split(data, []byte("\n"))
 	f.Line = min(max(f.Line, 1), len(lines))
 	line := lines[f.Line-1]
-	f.Column = 1 + len(line) - len(bytes.TrimLeft(line, " \t"))
+	indent := len(line) - len(bytes.TrimLeft(line, " \t"))
+	if f.Column = 1 + indent; bytes.IndexByte(line[:indent], '\t') >= 0 {
+		f.Fix = "indent with spaces: YAML takes no tabs there"
+	}
 	l.add(f)
 }
 
@@ -71,7 +74,7 @@ func (l *loader) origin(path string, n *yaml.Node) {
 // those that stand there twice.
 func (l *loader) entries(n *yaml.Node, path string, each func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
-		l.wrongShape(n, path, "keys and values")
+		l.wrongShape(n, path, "keys and values", "")
 		return
 	}
 	first := map[string]int{}
@@ -181,7 +184,7 @@ var coreTags = map[string]bool{
 // list reads a sequence. An item that is null is a value that is missing.
 func (l *loader) list(n *yaml.Node, f field, v reflect.Value, path string) {
 	if n.Kind != yaml.SequenceNode {
-		l.wrongShape(n, path, "a list")
+		l.wrongShape(n, path, "a list", f.example)
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
@@ -233,12 +236,16 @@ func (l *loader) noAlias(n *yaml.Node, path string) {
 	l.nodeFault(n, path, "aliases are not read", "write the value out")
 }
 
-func (l *loader) wrongShape(n *yaml.Node, path, want string) {
+func (l *loader) wrongShape(n *yaml.Node, path, want, example string) {
 	if n.Kind == yaml.AliasNode {
 		l.noAlias(n, path)
 		return
 	}
-	l.nodeFault(n, path, "here stands "+shape(n)+" where "+want+" must stand", "write "+want)
+	fix := "write " + want
+	if example != "" {
+		fix += ", such as " + example
+	}
+	l.nodeFault(n, path, "here stands "+shape(n)+" where "+want+" must stand", fix)
 }
 
 // shape names what n is, in plain words.

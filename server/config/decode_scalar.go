@@ -19,7 +19,7 @@ var (
 // variable is read as the key wants it.
 func (l *loader) scalar(n *yaml.Node, f field, v reflect.Value, path string) {
 	if n.Kind != yaml.ScalarNode {
-		l.wrongShape(n, path, "one value")
+		l.wrongShape(n, path, "one value", "")
 		return
 	}
 	text, expanded, m := l.expand(n.Value)
@@ -79,6 +79,9 @@ func typeMistake(n *yaml.Node, f field, t reflect.Type) *mistake {
 	case t == typeCredential:
 		return &mistake{"here stands " + shape(n) + " where text must stand", "put it in quotes"}
 	default:
+		if _, ok := hostOf(f.def); ok {
+			return &mistake{"here stands " + shape(n) + " where an address must stand", "write host:port, such as " + f.def}
+		}
 		return &mistake{"here stands " + shape(n) + " where text must stand", "put it in quotes: " + quote(n.Value)}
 	}
 	return &mistake{"here stands " + shape(n) + " where " + wanted(field{typ: t}) + " must stand", "write " + wanted(field{typ: t})}

@@ -31,8 +31,10 @@ func TestFaultsOfReading(t *testing.T) {
 		{"two documents", "listen: 127.0.0.1:1\n---\nlisten: 127.0.0.1:2", []string{"2:1: the file holds a second document; remove the line --- and what follows, or merge the two"}},
 		{"a list as a file", "- a", []string{"1:1: here stands a list where keys and values must stand; write keys and values"}},
 		{"text as a file", "hello", []string{"1:1: here stands text where keys and values must stand; write keys and values"}},
-		{"number as text", "listen: 8080", []string{`1:9: listen: here stands a number where text must stand; put it in quotes: "8080"`}},
-		{"truth as text", "listen: true", []string{`1:9: listen: here stands true or false where text must stand; put it in quotes: "true"`}},
+		{"number as address", "listen: 8080", []string{"1:9: listen: here stands a number where an address must stand; write host:port, such as 127.0.0.1:8080"}},
+		{"number as text", "public_url: 8080", []string{`1:13: public_url: here stands a number where text must stand; put it in quotes: "8080"`}},
+		{"truth as text", "public_url: true", []string{`1:13: public_url: here stands true or false where text must stand; put it in quotes: "true"`}},
+		{"command line as list", "agents: {a: {kind: exec, command: claude --print}}", []string{"1:35: agents.a.command: here stands text where a list must stand; write a list, such as [claude, --print]"}},
 		{"nothing as text", "listen:", []string{"1:8: listen: it has no value; write text, or remove the key"}},
 		{"list as text", "listen: [a]", []string{"1:9: listen: here stands a list where one value must stand; write one value"}},
 		{"text as truth", "strict_http: on", []string{"1:14: strict_http: here stands text where true or false must stand; write true or false"}},
@@ -109,6 +111,9 @@ func TestNotYAML(t *testing.T) {
 		if len(got) != 1 || !strings.HasPrefix(got[0], tt.place+"this is not YAML: ") {
 			t.Errorf("%q: %q, want a fault at %s", tt.text, got, tt.place)
 		}
+	}
+	if got := faults(t, "agents:\n\ta: {}\n", source(nil)); len(got) != 1 || !strings.HasSuffix(got[0], "; indent with spaces: YAML takes no tabs there") {
+		t.Errorf("a tab: %q", got)
 	}
 }
 
