@@ -86,7 +86,7 @@ func splice(b []byte, from, to int, with []byte) []byte {
 // request of the same call, as it came, and every other byte as it was. What has
 // no id is returned as it is.
 func WithID(answer, id []byte) []byte {
-	if !json.Valid(answer) {
+	if !rawjson.Valid(answer) {
 		return answer
 	}
 	at := rawjson.Space(answer, 0)
