@@ -16,11 +16,16 @@ const maxMicros Micros = 9e15
 
 // USD returns m as a decimal of dollars with six places, such as "0.004000".
 func (m Micros) USD() string {
-	sign, u := "", uint64(m) //nolint:gosec // below zero it is negated in the next line, the smallest number too
+	var room [24]byte
+	u, b := uint64(m), room[:0] //nolint:gosec // below zero it is negated in the next line, the smallest number too
 	if m < 0 {
-		sign, u = "-", -u
+		u, b = -u, append(b, '-')
 	}
-	return fmt.Sprintf("%s%d.%06d", sign, u/1e6, u%1e6)
+	b = append(strconv.AppendUint(b, u/1e6, 10), '.')
+	for place := uint64(1e5); place > 0; place /= 10 {
+		b = append(b, byte('0'+u/place%10))
+	}
+	return string(b)
 }
 
 // ParseUSD reads a decimal of dollars, such as "0.15", exactly. More than six
