@@ -2,6 +2,8 @@ package rawjson_test
 
 import (
 	"encoding/json"
+	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -114,6 +116,30 @@ func FuzzAppendText(f *testing.F) {
 		}
 		if got := rawjson.AppendText(nil, text); string(got) != string(want) {
 			t.Errorf("%q is written %s, want %s", text, got, want)
+		}
+	})
+}
+
+// FuzzAppendHeader: a header is written as encoding/json writes it.
+func FuzzAppendHeader(f *testing.F) {
+	f.Add("Content-Type", "application/json", "Via", "1.1 \"a\"", true)
+	f.Add("X", "é", "X", "\xff", false)
+	f.Fuzz(func(t *testing.T, name, value, second, also string, more bool) {
+		headers := []http.Header{nil, {}, {name: nil}, {name: {}}, {name: {value}, second: {also, value}}}
+		if more {
+			headers = append(headers, http.Header{})
+			for i := range 40 {
+				headers[len(headers)-1][name+strconv.Itoa(i*7%40)] = []string{value}
+			}
+		}
+		for _, h := range headers {
+			want, err := json.Marshal(h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := rawjson.AppendHeader(nil, h); string(got) != string(want) {
+				t.Errorf("%q is written %s, want %s", h, got, want)
+			}
 		}
 	})
 }
