@@ -84,8 +84,12 @@ func Interfaces(card []byte) (all []Interface) {
 
 // minor returns the first two numbers of a version.
 func minor(version string) string {
-	parts := strings.SplitN(version, ".", 3)
-	return strings.Join(parts[:min(len(parts), 2)], ".")
+	major, rest, two := strings.Cut(version, ".")
+	if !two {
+		return version
+	}
+	second, _, _ := strings.Cut(rest, ".")
+	return version[:len(major)+1+len(second)]
 }
 
 func bindingOf(name string) Binding {

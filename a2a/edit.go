@@ -1,8 +1,6 @@
 package a2a
 
 import (
-	"encoding/json"
-
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/rawjson"
 )
@@ -13,17 +11,16 @@ import (
 // valid JSON and value too. It fails with CodeInvalidRequest when something on
 // the way is no object. body itself is not changed.
 func Set(body, value []byte, path ...string) ([]byte, error) {
-	at := rawjson.Space(body, 0)
-	return set(body, at, rawjson.Value(body, at), value, path)
+	return set(body, rawjson.Space(body, 0), value, path)
 }
 
-// set edits the object that stands at body[at:over].
-func set(body []byte, at, over int, value []byte, path []string) ([]byte, error) {
+// set edits the object that begins at body[at].
+func set(body []byte, at int, value []byte, path []string) ([]byte, error) {
 	switch {
 	case body[at] == 'n' && value == nil:
 		return body, nil
 	case body[at] == 'n':
-		return splice(body, at, over, append(append([]byte("{"), member(path, value)...), '}')), nil
+		return splice(body, at, at+len("null"), append(appendMember([]byte{'{'}, value, path), '}')), nil
 	case body[at] != '{':
 		return nil, &agentbus.Error{
 			Code: agentbus.CodeInvalidRequest, Message: "the body has no object where " + path[0] + " belongs",
@@ -45,13 +42,14 @@ func set(body []byte, at, over int, value []byte, path []string) ([]byte, error)
 	case found.Over == 0 && value == nil:
 		return body, nil
 	case found.Over == 0:
-		text := member(path, value)
+		out := make([]byte, 0, len(body)+len(value)+roomOfKey*len(path))
+		out = appendMember(append(out, body[:at+1]...), value, path)
 		if n > 0 {
-			text = append(text, ',')
+			out = append(out, ',')
 		}
-		return splice(body, at+1, at+1, text), nil
+		return append(out, body[at+1:]...), nil
 	case len(path) > 1:
-		return set(body, found.At, found.Over, value, path[1:])
+		return set(body, found.At, value, path[1:])
 	case value != nil:
 		return splice(body, found.At, found.Over, value), nil
 	}
@@ -64,15 +62,16 @@ func set(body []byte, at, over int, value []byte, path []string) ([]byte, error)
 	return splice(body, from, to, nil), nil
 }
 
-// member returns "path[0]":{…value…}, with the objects that path names.
-func member(path []string, value []byte) []byte {
-	out, _ := json.Marshal(path[0]) // a string
-	out = append(out, ':')
+// roomOfKey is what a key of ours and what stands around it take, and more.
+const roomOfKey = 24
+
+// appendMember appends "path[0]":{…value…}, with the objects that path names.
+func appendMember(b, value []byte, path []string) []byte {
+	b = append(rawjson.AppendText(b, path[0]), ':')
 	if len(path) == 1 {
-		return append(out, value...)
+		return append(b, value...)
 	}
-	out = append(out, '{')
-	return append(append(out, member(path[1:], value)...), '}')
+	return append(appendMember(append(b, '{'), value, path[1:]), '}')
 }
 
 func splice(b []byte, from, to int, with []byte) []byte {
@@ -86,7 +85,7 @@ func splice(b []byte, from, to int, with []byte) []byte {
 // request of the same call, as it came, and every other byte as it was. What has
 // no id is returned as it is.
 func WithID(answer, id []byte) []byte {
-	if !json.Valid(answer) {
+	if !rawjson.Valid(answer) {
 		return answer
 	}
 	at := rawjson.Space(answer, 0)

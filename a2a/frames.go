@@ -26,7 +26,7 @@ type TaskRef struct{ ID, Context string }
 // ReadFrame reads an answer or an event of either version, without decoding it.
 // What is no object tells nothing; valid reports whether it is JSON at all.
 func ReadFrame(data []byte, b Binding) (f Frame, valid bool) {
-	if !json.Valid(data) {
+	if !rawjson.Valid(data) {
 		return f, false
 	}
 	root := node(data[rawjson.Space(data, 0):])

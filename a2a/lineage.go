@@ -122,7 +122,7 @@ func gjsonPath(keys []string) string {
 // request: in that of the message where there is one, else in that of the
 // parameters. [Set] takes it.
 func (c *Call) MetadataPath(key ...string) []string {
-	var path []string
+	path := make([]string, 0, 3+len(key))
 	if c.Binding == JSONRPC {
 		path = append(path, "params")
 	}

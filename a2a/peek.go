@@ -2,7 +2,6 @@ package a2a
 
 import (
 	"bytes"
-	"encoding/json"
 	"slices"
 	"unicode/utf8"
 
@@ -46,7 +45,7 @@ func Peek(b Binding, method Method, body []byte) (c Call, err error) {
 	if b == REST && len(bytes.TrimSpace(body)) == 0 {
 		return c, nil
 	}
-	if !utf8.Valid(body) || !json.Valid(body) {
+	if !utf8.Valid(body) || !rawjson.Valid(body) {
 		return c, invalid(CodeParse, "the body is not valid JSON in UTF-8", "send one JSON object")
 	}
 	at := rawjson.Space(body, 0)
@@ -75,7 +74,7 @@ func Peek(b Binding, method Method, body []byte) (c Call, err error) {
 // PeekID returns the JSON-RPC id of a body, as it came, for an answer to a
 // request that was refused before it was read; nil when there is none.
 func PeekID(body []byte) []byte {
-	if !json.Valid(body) {
+	if !rawjson.Valid(body) {
 		return nil
 	}
 	c := Call{}

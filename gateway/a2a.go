@@ -73,13 +73,13 @@ type envelope struct {
 	card        bool  // it asks for the card
 	fault       error // why it cannot be understood; route tells
 	call        a2a.Call
-	asksVersion bool   // the caller names one
-	version     string // of A2A, as the agent is told; "": none, which means 0.3
-	request     *a2a.Request
-	body        []byte      // as the gateway's Edit left it; nil: as it came
-	out         []byte      // as it goes to the agent; nil before
-	told        a2a.Frame   // what a whole answer tells
-	mention     a2a.Mention // what its metadata says of chains, evidence and policies
+	asksVersion bool         // the caller names one
+	version     string       // of A2A, as the agent is told; "": none, which means 0.3
+	request     *a2a.Request // as the gateway's Edit and a face are shown it; nil where nobody is
+	body        []byte       // as the gateway's Edit left it; nil: as it came
+	out         []byte       // as it goes to the agent; nil before
+	told        a2a.Frame    // what a whole answer tells
+	mention     a2a.Mention  // what its metadata says of chains, evidence and policies
 }
 
 // envelopeOf reads the path of a request below the A2A mounts.
@@ -223,10 +223,6 @@ func versionOf(r *http.Request) (string, error) {
 func (g *Gateway) serveA2A(w http.ResponseWriter, r *http.Request) {
 	x := exchangeOf(r)
 	e := x.envelope
-	e.request = &a2a.Request{Agent: x.target.Name, Caller: x.caller, Payer: x.payer, Lineage: x.lineage, Minted: !x.named, Base: g.mount(r, x.target)}
-	if x.inProcess == nil {
-		e.request.Lineage = x.lineage.Forward()
-	}
 	if x.target.A2A != nil {
 		err := g.mayCallBack(r.Context(), x)
 		if err == nil {
@@ -236,6 +232,9 @@ func (g *Gateway) serveA2A(w http.ResponseWriter, r *http.Request) {
 			x.refuse(w, err)
 			return
 		}
+	}
+	if x.target.A2A == nil || g.cfg.A2A.Edit != nil {
+		e.request = g.shown(r, x)
 	}
 	if g.cfg.A2A.Edit != nil {
 		body, err := g.cfg.A2A.Edit(r.Context(), e.request, &e.call, x.body)
@@ -255,6 +254,15 @@ func (g *Gateway) serveA2A(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.rest.ServeHTTP(w, r)
+}
+
+// shown is what the gateway's Edit and the face of an agent are shown of a request.
+func (g *Gateway) shown(r *http.Request, x *exchange) *a2a.Request {
+	q := &a2a.Request{Agent: x.target.Name, Caller: x.caller, Payer: x.payer, Lineage: x.lineage, Minted: !x.named, Base: g.mount(r, x.target)}
+	if x.inProcess == nil {
+		q.Lineage = x.lineage.Forward()
+	}
+	return q
 }
 
 // mayCallBack judges a webhook, which the bus would not see (A17).

@@ -100,7 +100,7 @@ func (a *answer) tooLarge() error {
 // extendedCard returns the answer with the card as it is behind this bus (A10).
 func (a *answer) extendedCard(body []byte, kept http.Header) ([]byte, error) {
 	x := a.exchange
-	edited, err := a2a.RewriteExtended(body, x.envelope.binding, x.cardEdit())
+	edited, err := a2a.RewriteExtended(body, x.envelope.binding, a.gateway.cardEdit(a.r, x))
 	if err != nil {
 		return nil, a.noCard(err)
 	}

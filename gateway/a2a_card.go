@@ -127,9 +127,12 @@ func (g *Gateway) endpoint(ctx context.Context, t *Target, u *upstream, e *envel
 	return &to
 }
 
-// addressed returns the URL of a request of A2A: exactly the endpoint for
-// JSON-RPC, the method's path below it for REST, with the caller's query (A3).
+// addressed returns the URL that a request goes to: of A2A exactly the endpoint
+// for JSON-RPC, the method's path below it for REST, with the caller's query (A3).
 func (g *Gateway) addressed(ctx context.Context, x *exchange, r *http.Request, to *upstream) *url.URL {
+	if x.envelope == nil {
+		return to.at(x.path, r.URL.RawQuery)
+	}
 	u := g.endpoint(ctx, x.target, to, x.envelope)
 	if x.envelope.binding == a2a.REST {
 		path := strings.TrimRight(u.EscapedPath(), "/") + x.envelope.below
@@ -162,8 +165,8 @@ func (g *Gateway) serveCard(w http.ResponseWriter, r *http.Request) {
 		x.refuse(w, err)
 		return
 	}
-	x.envelope.request = &a2a.Request{Agent: x.target.Name, Base: g.mount(r, x.target)}
 	if x.target.A2A == nil {
+		x.envelope.request = &a2a.Request{Agent: x.target.Name, Base: g.mount(r, x.target)}
 		g.face(w, r, x)
 		return
 	}
@@ -184,7 +187,7 @@ func (g *Gateway) ownCard(r *http.Request, x *exchange) ([]byte, error) {
 	for _, u := range x.target.upstreams().list {
 		raw, _, err := g.cardOf(r.Context(), x.target, u)
 		if err == nil {
-			if raw, err = a2a.RewriteCard(raw, x.cardEdit()); err == nil {
+			if raw, err = a2a.RewriteCard(raw, g.cardEdit(r, x)); err == nil {
 				return raw, nil
 			}
 		}
@@ -197,8 +200,8 @@ func (g *Gateway) ownCard(r *http.Request, x *exchange) ([]byte, error) {
 }
 
 // cardEdit says what becomes of the agent's card.
-func (x *exchange) cardEdit() a2a.CardEdit {
-	e := a2a.CardEdit{Base: x.envelope.request.Base, Push: x.target.A2A.Push, KeepSecurity: x.target.Passthrough}
+func (g *Gateway) cardEdit(r *http.Request, x *exchange) a2a.CardEdit {
+	e := a2a.CardEdit{Base: g.mount(r, x.target), Push: x.target.A2A.Push, KeepSecurity: x.target.Passthrough}
 	for _, u := range x.target.upstreams().list {
 		e.Hosts = append(e.Hosts, strings.ToLower(u.base.Host))
 	}

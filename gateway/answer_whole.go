@@ -52,8 +52,7 @@ func (a *answer) passWhole(sse bool) {
 		return
 	}
 	a.learning.Wait()
-	x.flight.head(status, kept)
-	x.flight.publish(body, g.cfg.MaxReply)
+	x.flight.whole(status, kept, body, g.cfg.MaxReply)
 	own := maps.Clone(kept) // duplicates are reading kept by now
 	own["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.tellCost(own, "")

@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
 	"github.com/agentbus/agentbus/internal/sse"
 )
 
@@ -31,7 +32,7 @@ func (a *answer) convert(body []byte, asStream bool, kept http.Header) (sent, to
 		kept["Content-Type"] = []string{"application/json"}
 		x.note("converted:stream")
 	}
-	if !json.Valid(body) || !gjson.ParseBytes(body).IsObject() {
+	if !rawjson.Valid(body) || !gjson.ParseBytes(body).IsObject() {
 		return nil, nil, a.noObject(kept)
 	}
 	if _, told := kept["Content-Type"]; !told {

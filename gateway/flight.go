@@ -61,6 +61,16 @@ func (f *flight) publish(b []byte, most int64) {
 	})
 }
 
+// whole publishes an answer that is no stream. Nobody changes body any more.
+func (f *flight) whole(status int, header http.Header, body []byte, most int64) {
+	f.change(func() {
+		f.status, f.header = status, header
+		if f.over = int64(len(body)) > most; !f.over {
+			f.body = body
+		}
+	})
+}
+
 func (f *flight) end(err error) { f.change(func() { f.ended, f.err = true, err }) }
 
 // attend says that so many duplicates more are attached.

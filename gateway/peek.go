@@ -42,7 +42,7 @@ const noFigure = -1
 // key that is read here and stands there twice, or twice but for case, is
 // CodeInvalidRequest: two readers could take it for two different requests.
 func peekBody(body []byte) (p peek, err error) {
-	if !json.Valid(body) {
+	if !rawjson.Valid(body) {
 		return p, invalidRequest("the body is not valid JSON", "send a JSON object with model and messages")
 	}
 	i := rawjson.Space(body, 0)

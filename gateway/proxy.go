@@ -162,10 +162,6 @@ func (g *Gateway) cues(x *exchange) bool {
 // headers removed (G12), the lineage of the next hop written from what was
 // parsed (P6, P8), the agent's own credential or none (P22).
 func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to *upstream, body *upload) *http.Request {
-	u := to.at(x.path, r.URL.RawQuery)
-	if x.envelope != nil {
-		u = g.addressed(ctx, x, r, to)
-	}
 	h := make(http.Header, len(r.Header)+8)
 	copyEndToEnd(h, r.Header)
 	for name := range h {
@@ -196,6 +192,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 	case x.target.Passthrough && !x.auth.IsZero():
 		h["Authorization"] = []string{reveal(x.auth)}
 	}
+	u := g.addressed(ctx, x, r, to)
 	req := (&http.Request{
 		Method: r.Method, URL: u, Host: u.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

@@ -6,6 +6,8 @@ package rawjson
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
+	"slices"
 )
 
 // Space returns where the first byte at or behind i stands that is no white
@@ -77,6 +79,42 @@ func AppendText(b []byte, s string) []byte {
 		return append(b, quoted...)
 	}
 	return append(append(append(b, '"'), s...), '"')
+}
+
+// AppendHeader appends a header as a JSON object, as encoding/json writes it.
+func AppendHeader(b []byte, h http.Header) []byte {
+	if h == nil {
+		return append(b, "null"...)
+	}
+	var room [16]string
+	names := room[:0]
+	for name := range h {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	b = append(b, '{')
+	for i, name := range names {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendTexts(append(AppendText(b, name), ':'), h[name])
+	}
+	return append(b, '}')
+}
+
+// appendTexts appends a list of texts.
+func appendTexts(b []byte, texts []string) []byte {
+	if texts == nil {
+		return append(b, "null"...)
+	}
+	b = append(b, '[')
+	for i, text := range texts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = AppendText(b, text)
+	}
+	return append(b, ']')
 }
 
 // A Member is one member of an object, as places in the text.

@@ -3,6 +3,9 @@ package rawjson_test
 import (
 	"encoding/json"
 	"math"
+	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/agentbus/agentbus/internal/rawjson"
@@ -44,6 +47,32 @@ func FuzzMembers(f *testing.F) {
 		for k, v := range want {
 			if found, ok := got[k]; ok && found != string(v) {
 				t.Errorf("%q: %s, want %s", k, found, v)
+			}
+		}
+	})
+}
+
+// FuzzValid: a text is valid where encoding/json says so.
+func FuzzValid(f *testing.F) {
+	for _, text := range [...]string{
+		"", " ", "[1,2,]", "[,]", "{,}", `{"a":1,}`, `{"a"}`, `{"a":}`, `{1:2}`, `{"a":1 "b":2}`, "[1 2]", "1 2", "{]", "[}", "[", "{", `{"a":`,
+		` {"a\u00fF\n\/":[true,false,null,{}, [ ]],"":-0.50e+10} ` + "\n\t\r", "01", "-", "-0", "1.", ".5", "1e", "1e-", "2E+07", "+1", "tru", "nulll", "NaN",
+		`"a`, `"\`, `"\x"`, `"\u00g0"`, `"\u12`, "\"\n\"", "\"\x7f\xff\xfe\"", "\ufeff1", "\v1", "1\x00",
+	} {
+		f.Add(text, 0)
+		f.Add(text, 3)
+	}
+	f.Add("1", 10_000) // as deep as it goes
+	f.Add("1", 10_001)
+	f.Add("[]", 10_000)
+	f.Fuzz(func(t *testing.T, text string, deep int) {
+		deep = max(min(deep, 20_000), 0)
+		for _, b := range [][]byte{
+			[]byte(strings.Repeat("[", deep) + text + strings.Repeat("]", deep)),
+			[]byte(strings.Repeat(`{"a":`, deep) + text + strings.Repeat("}", deep)),
+		} {
+			if got, want := rawjson.Valid(b), json.Valid(b); got != want {
+				t.Errorf("%.100q, %d deep: %t, want %t", text, deep, got, want)
 			}
 		}
 	})
@@ -148,4 +177,28 @@ func TestOdd(t *testing.T) {
 			t.Errorf("%v is plain", v)
 		}
 	}
+}
+
+// FuzzAppendHeader: a header is written as encoding/json writes it.
+func FuzzAppendHeader(f *testing.F) {
+	f.Add("Content-Type", "application/json", "Via", "1.1 \"a\"", true)
+	f.Add("X", "é", "X", "\xff", false)
+	f.Fuzz(func(t *testing.T, name, value, second, also string, more bool) {
+		headers := []http.Header{nil, {}, {name: nil}, {name: {}}, {name: {value}, second: {also, value}}}
+		if more {
+			headers = append(headers, http.Header{})
+			for i := range 40 {
+				headers[len(headers)-1][name+strconv.Itoa(i*7%40)] = []string{value}
+			}
+		}
+		for _, h := range headers {
+			want, err := json.Marshal(h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := rawjson.AppendHeader(nil, h); string(got) != string(want) {
+				t.Errorf("%q is written %s, want %s", h, got, want)
+			}
+		}
+	})
 }

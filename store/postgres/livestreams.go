@@ -49,12 +49,8 @@ func (s *Store) WatchFollowers() (rung <-chan struct{}, release func()) {
 // who wait for the call of key. It is not durable.
 func (s *Store) TellStream(ctx context.Context, key agentbus.Digest, p agentbus.StreamPiece) error {
 	const what = "tell a piece of a stream"
-	head, err := jsonText(p.Header)
-	if err != nil {
-		return unavailable(ctx, what, &rowError{err})
-	}
-	_, err = s.readers.Exec(ctx, "INSERT INTO stream_pieces (call_id, attempt, place, status, head, data) VALUES ($1, $2, $3, $4, $5, $6)",
-		p.Call, int64(p.Attempt), int64(p.Place), int64(p.Status), head, blob(p.Data))
+	_, err := s.readers.Exec(ctx, "INSERT INTO stream_pieces (call_id, attempt, place, status, head, data) VALUES ($1, $2, $3, $4, $5, $6)",
+		p.Call, int64(p.Attempt), int64(p.Place), int64(p.Status), headerText(p.Header), blob(p.Data))
 	if err != nil {
 		return unavailable(ctx, what, err)
 	}

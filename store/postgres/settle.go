@@ -62,16 +62,12 @@ func (s *Store) Append(ctx context.Context, id int64, attempt int, frames []byte
 // CodeRunNotFound: one of st.Tasks is another payer's (A12).
 func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
 	const what = "settle a call"
-	head, err := jsonText(st.Reply.Header)
-	if err != nil {
-		return unavailable(ctx, what, &rowError{err})
-	}
 	recorded, err := endOf(st.ID, st.Attempt, st.Sent, st.Answer)
 	if err != nil {
 		return unavailable(ctx, what, &rowError{err})
 	}
 	var pieces []frame
-	reply := &stowed{head: head}
+	reply := &stowed{head: headerText(st.Reply.Header)}
 	if !st.Drop {
 		pieces, reply.body, reply.packed = cut(bytes.Clone(st.Reply.Body))
 	}

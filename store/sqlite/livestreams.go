@@ -39,13 +39,9 @@ func (s *Store) WatchFollowers() (rung <-chan struct{}, release func()) { return
 
 // TellStream tells those who follow a stream its next piece.
 func (s *Store) TellStream(ctx context.Context, _ agentbus.Digest, p agentbus.StreamPiece) error {
-	head, err := jsonText(p.Header)
-	if err != nil {
-		return unavailable("encode the header of an answer", err)
-	}
-	_, err = writeWith(ctx, s, "tell a piece of a stream", true, func(c *conn) (struct{}, error) {
+	_, err := writeWith(ctx, s, "tell a piece of a stream", true, func(c *conn) (struct{}, error) {
 		_, err := c.exec("INSERT INTO stream_pieces (call_id, attempt, place, status, head, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-			p.Call, int64(p.Attempt), int64(p.Place), int64(p.Status), head, blob(p.Data))
+			p.Call, int64(p.Attempt), int64(p.Place), int64(p.Status), headerText(p.Header), blob(p.Data))
 		return struct{}{}, err
 	})
 	return err

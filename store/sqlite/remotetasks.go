@@ -41,10 +41,11 @@ func (s *Store) SeeRemoteTask(ctx context.Context, t agentbus.RemoteTask) error 
 	return err
 }
 
+// seesTask names no parameter twice: each naming is bound apart.
 const seesTask = `INSERT INTO remote_tasks (` + remoteTaskColumns + `) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-	ON CONFLICT (agent, id) DO UPDATE SET upstream = ?3, payer = ?4, seen = max(seen, ?6),
-		context = CASE WHEN ?5 = '' THEN context ELSE ?5 END
-	WHERE payer = ?4 OR seen <= ?7`
+	ON CONFLICT (agent, id) DO UPDATE SET upstream = excluded.upstream, payer = excluded.payer, seen = max(seen, excluded.seen),
+		context = CASE WHEN excluded.context = '' THEN context ELSE excluded.context END
+	WHERE payer = excluded.payer OR seen <= ?7`
 
 // seeTask stores that a task was seen, and reports whether it is its payer's.
 func seeTask(c *conn, t *agentbus.RemoteTask) (own bool, err error) {

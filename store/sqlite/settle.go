@@ -58,11 +58,8 @@ func appendFrames(c *conn, call int64, data []byte, packed bool) error {
 // spent (G27). CodeLeaseLost: the call is not executing under that attempt.
 // CodeRunNotFound: one of st.Tasks is another payer's (A12).
 func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
-	head, err := jsonText(st.Reply.Header)
-	if err != nil {
-		return unavailable("encode the header of an answer", err)
-	}
-	_, err = write(ctx, s, "settle a call", func(c *conn) (struct{}, error) { return struct{}{}, settle(c, &st, head) })
+	head := headerText(st.Reply.Header)
+	_, err := write(ctx, s, "settle a call", func(c *conn) (struct{}, error) { return struct{}{}, settle(c, &st, head) })
 	return err
 }
 
