@@ -172,16 +172,42 @@ func RewriteCard(card []byte, e CardEdit) ([]byte, error) {
 }
 
 // RewriteExtended is RewriteCard for the answer to a request for the extended
-// card. An answer without a card is returned as it is.
+// card. An answer without a card is returned as it is. It fails for one in which
+// another reader may find another card: in a result that stands there twice, or in
+// another case, which a reader in Go takes for it.
 func RewriteExtended(answer []byte, b Binding, e CardEdit) ([]byte, error) {
-	if b == REST {
-		if gjson.GetBytes(answer, "error").Exists() {
+	root := gjson.ParseBytes(answer)
+	switch {
+	case len(answer) == 0:
+		return answer, nil
+	case !json.Valid(answer) || !root.IsObject(): // a reader may take what stands first in it
+		return nil, errors.New("the answer is no JSON object")
+	case b == REST:
+		if root.Get("error").Exists() && !showsCard(root) {
 			return answer, nil
 		}
 		return RewriteCard(answer, e)
 	}
-	card := gjson.GetBytes(answer, "result")
-	if !json.Valid(answer) || !card.IsObject() {
+	return rewriteResult(answer, root, e)
+}
+
+// rewriteResult is RewriteExtended for JSON-RPC.
+func rewriteResult(answer []byte, root gjson.Result, e CardEdit) ([]byte, error) {
+	var card gjson.Result
+	results := 0
+	root.ForEach(func(key, value gjson.Result) bool {
+		if strings.EqualFold(key.Str, "result") {
+			results++
+		}
+		if key.Str == "result" {
+			card = value
+		}
+		return true
+	})
+	if results > 1 || results == 1 && !card.Exists() {
+		return nil, errors.New("the answer has its result twice, or in another case")
+	}
+	if !card.IsObject() {
 		return answer, nil
 	}
 	edited, err := RewriteCard([]byte(card.Raw), e)
@@ -189,6 +215,15 @@ func RewriteExtended(answer []byte, b Binding, e CardEdit) ([]byte, error) {
 		return nil, err
 	}
 	return Set(answer, edited, "result")
+}
+
+// showsCard reports whether an object names an endpoint as a card does, in any case.
+func showsCard(object gjson.Result) (found bool) {
+	object.ForEach(func(key, _ gjson.Result) bool {
+		found = strings.EqualFold(key.Str, "url") || strings.EqualFold(key.Str, "supportedInterfaces") || strings.EqualFold(key.Str, "additionalInterfaces")
+		return !found
+	})
+	return found
 }
 
 func (e *CardEdit) mountOf(b Binding) string {

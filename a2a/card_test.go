@@ -158,13 +158,27 @@ func TestRewriteExtended(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(out), `{"jsonrpc":"2.0", "result":{`) || strings.Contains(string(out), "10.0.0.7") {
 		t.Errorf("%s, %v", out, err)
 	}
-	for _, same := range []string{`{"jsonrpc":"2.0","error":{"code":-32007},"id":1}`, `{`} {
+	for _, same := range []string{`{"jsonrpc":"2.0","error":{"code":-32007},"id":1}`, ``} {
 		if out, err := a2a.RewriteExtended([]byte(same), a2a.JSONRPC, e); string(out) != same || err != nil {
 			t.Errorf("%s: %s, %v", same, out, err)
 		}
 	}
 	if _, err := a2a.RewriteExtended([]byte(`[]`), a2a.REST, e); err == nil {
 		t.Error("a list passed for a card")
+	}
+	// What a client that reads names in any case would take for the card.
+	for _, hidden := range []string{
+		`{"jsonrpc":"2.0","Result":` + newCard + `,"id":1}`, `{"jsonrpc":"2.0","result":null,"RESULT":` + newCard + `,"id":1}`,
+		`{"jsonrpc":"2.0","result":{},"result":` + newCard + `,"id":1}`, `{"jsonrpc":"2.0","result":` + newCard + `} x`, `[{"result":` + newCard + `}]`, `{`,
+		`{"jsonrpc":"2.0","error":{"code":-1},"re\u017fult":` + newCard + `}`,
+	} {
+		if out, err := a2a.RewriteExtended([]byte(hidden), a2a.JSONRPC, e); err == nil {
+			t.Errorf("passed: %s", out)
+		}
+	}
+	out, err = a2a.RewriteExtended([]byte(`{"error":null,`+newCard[1:]), a2a.REST, e)
+	if strings.Contains(string(out), "10.0.0.7") {
+		t.Errorf("%s, %v", out, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/textproto"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/faults"
+	"github.com/agentbus/agentbus/openai"
 )
 
 // An answer is an agent's answer on its way to the caller.
@@ -223,6 +225,10 @@ func (a *answer) kept() http.Header {
 			delete(h, k)
 		}
 	}
+	if list := ignored(a.resp.Header); list != "" {
+		h[headerIgnored] = []string{list}
+		a.exchange.note("ignored:" + strings.ReplaceAll(list, ", ", "+"))
+	}
 	delete(h, "X-Request-Id")
 	if a.exchange.flight != nil || a.exchange.envelope != nil {
 		delete(h, "Set-Cookie") // an answer that may be given again sets no session
@@ -231,6 +237,19 @@ func (a *answer) kept() http.Header {
 		h["Content-Length"] = []string{strconv.FormatInt(n, 10)}
 	}
 	return h
+}
+
+var headerIgnored = textproto.CanonicalMIMEHeaderKey(openai.HeaderIgnored)
+
+// ignored returns the names of what a request offered and an agent says it was not
+// told of (G2); "" when it says nothing, or something else.
+func ignored(h http.Header) string {
+	list := h.Get(headerIgnored)
+	strange := strings.ContainsFunc(list, func(c rune) bool { return (c < 'a' || c > 'z') && c != '_' && c != ',' && c != ' ' })
+	if len(list) > 128 || strange {
+		return ""
+	}
+	return list
 }
 
 // copyHead copies the head of an answer into h. The server does not guess the

@@ -174,11 +174,36 @@ func (g *Gateway) notServed(w http.ResponseWriter, r *http.Request) {
 	httpx.WriteErrorAs(w, e, http.StatusMethodNotAllowed, "application/json", httpx.ErrorBody(agentbus.Lineage{}, e))
 }
 
+// nothingHere says where what was asked may be: most clients show their users the
+// message alone. It names paths of the OpenAI API; of others, such as those of the
+// admin surface, the public one says nothing.
 func nothingHere(w http.ResponseWriter, r *http.Request) {
+	asked, path := plainID(r.Method), plainID(r.URL.EscapedPath())
+	next := "call POST /v1/chat/completions, POST /v1/responses, GET /v1/models, /agents/NAME/… or /a2a/NAME"
+	below, api := strings.CutPrefix(path, "/v1/")
+	if api || servesBelow(path) {
+		asked += " " + path
+	}
+	switch {
+	case strings.HasSuffix(path, "/") && servesBelow("/"+strings.TrimSuffix(below, "/")):
+		next = "write the path without the slash at its end"
+	case httpx.Untidy(r.URL.Path):
+		next = "write the path without empty segments or dots"
+	case api && below == "completions":
+		next = "send messages to POST " + chatPath
+	case api:
+		next = "an agent that has it is called at /agents/NAME/" + below
+	case servesBelow(path):
+		next = "the base URL of an OpenAI client ends in /v1"
+	}
 	httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
-		Code: agentbus.CodeAgentNotFound, Message: "there is no " + r.Method + " here",
-		Explain: &agentbus.Explain{Next: "call POST /v1/chat/completions, POST /v1/responses, GET /v1/models, /agents/NAME/… or /a2a/NAME"},
+		Code: agentbus.CodeAgentNotFound, Message: "there is no " + asked + " here; " + next, Explain: &agentbus.Explain{Next: next},
 	})
+}
+
+// servesBelow reports whether a path is one of the OpenAI API without its /v1.
+func servesBelow(path string) bool {
+	return path == "/chat/completions" || path == "/responses" || path == "/models"
 }
 
 // ServeHTTP serves the public surface. A path below /agents is the agent's to

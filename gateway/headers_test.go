@@ -122,7 +122,8 @@ var ids = map[string]headerCase{
 	"forwarded empty is none": {lines("x-tangle-forwarded-authorization: "), "", ""},
 }
 
-// games are P5 and P6: what would make another server lose or change the lineage.
+// games are P5, P6 and G12: what would make another server lose or change the
+// lineage, or read the request otherwise.
 var games = map[string]headerCase{
 	"twin depth":                  {lines("x_tangle_forwarded_depth: 0"), "", "stripped:x_tangle_forwarded_depth"},
 	"twin depth, one underscore":  {lines("x-tangle-forwarded_depth: 9"), "", "stripped:x-tangle-forwarded_depth"},
@@ -130,6 +131,11 @@ var games = map[string]headerCase{
 	"twin credential":             {lines("x_tangle_forwarded_authorization: Bearer x"), "", "stripped:x_tangle_forwarded_authorization"},
 	"two twins":                   {lines("x_tangle_turnid: t", "x_agentbus_path: p"), "", "stripped:x_agentbus_path+x_tangle_turnid"},
 	"twin malformed is no depth":  {lines("x_tangle-forwarded-depth: 1e3"), "", "stripped:x_tangle-forwarded-depth"},
+	"twin of the length":          {lines("Content_Length: 0", "Transfer_Encoding: chunked"), "", "stripped:content_length+transfer_encoding"},
+	"twin of who calls":           {lines("X_Forwarded_For: 10.0.0.1", "x-forwarded_proto: https"), "", "stripped:x-forwarded_proto+x_forwarded_for"},
+	"twin of a credential":        {lines("Idempotency_Key: k", "proxy_authorization: Basic x"), "", "stripped:idempotency_key+proxy_authorization"},
+	"a long name":                 {lines("_" + strings.Repeat("n", 9000) + ": 1"), "", "stripped:_" + strings.Repeat("n", 63)},
+	"more than are read":          {lines("_a: 1", "_b: 1", "_c: 1", "_d: 1", "_e: 1", "_f: 1", "_g: 1", "_h: 1", "_i: 1"), "", "stripped:_a+_b+_c+_d+_e+_f+_g+_h"},
 	"connection names depth":      {lines("Connection: x-tangle-forwarded-depth", depth+"3"), agentbus.CodeInvalidLineage, ""},
 	"connection names it absent":  {lines("Connection: X-Tangle-Forwarded-Depth"), agentbus.CodeInvalidLineage, ""},
 	"connection names it in list": {lines("Connection: keep-alive, \tX-TANGLE-RUNID ,close"), agentbus.CodeInvalidLineage, ""},

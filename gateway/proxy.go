@@ -165,7 +165,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 	h := make(http.Header, len(r.Header)+8)
 	copyEndToEnd(h, r.Header)
 	for name := range h {
-		if notForwarded[name] || strings.HasPrefix(name, "X-Forwarded-") || tellsUser(name) || x.envelope != nil && !x.allowed(name) {
+		if notForwarded[name] || strings.HasPrefix(name, "X-Forwarded-") || tellsUser(name) || x.envelope != nil && !x.allowed(name) || x.envelope == nil && foldable(name) {
 			delete(h, name)
 		}
 	}
@@ -284,6 +284,30 @@ func copyEndToEnd(dst, src http.Header) {
 			delete(dst, textproto.CanonicalMIMEHeaderKey(strings.Trim(name, " \t")))
 		}
 	}
+}
+
+// foldable reports whether a CGI-like server would take a header for another one,
+// because it folds "_" into "-": Content_Length for the length that the transport
+// writes, X_Forwarded_For for what only the bus says (P5, G12). No such header of a
+// caller goes on.
+func foldable(name string) bool { return strings.Contains(name, "_") }
+
+// folded returns the names that foldable leaves out of what is forwarded, for the
+// record, sorted and not more than people read. An A2A agent is told those that the
+// operator lists, and no others.
+func (x *exchange) folded(h http.Header) []string {
+	if x.envelope != nil {
+		return agentbus.Twins(h)
+	}
+	const names, letters = 8, 64
+	var all []string
+	for name := range h {
+		if foldable(name) {
+			all = append(all, name[:min(len(name), letters)])
+		}
+	}
+	slices.Sort(all)
+	return all[:min(len(all), names)]
 }
 
 // transportError says why the agent gave no answer.

@@ -49,13 +49,22 @@ func (g *Gateway) findTarget(r *http.Request, x *exchange) error {
 	if !ok {
 		return g.notCallable(x, name)
 	}
-	if x.target = target; x.bridged() && (target.A2A.Bridge == nil || strings.HasPrefix(r.URL.EscapedPath(), agentsPrefix)) {
-		return &agentbus.Error{
-			Code: agentbus.CodeInvalidRequest, Message: "agent " + target.Name + " speaks A2A",
-			Explain: &agentbus.Explain{Rule: "A3", Next: "call it at " + a2aPrefix + target.Name},
-		}
+	x.target = target
+	if x.bridged() && (target.A2A.Bridge == nil || strings.HasPrefix(r.URL.EscapedPath(), agentsPrefix)) {
+		return speaksA2A(target)
 	}
 	return nil
+}
+
+func speaksA2A(t *Target) error {
+	next := "call it at " + a2aPrefix + t.Name
+	if t.A2A.Bridge != nil {
+		next += ", or as a model at " + chatPath
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeInvalidRequest, Message: "agent " + t.Name + " speaks A2A; " + next,
+		Explain: &agentbus.Explain{Rule: "A3", Next: next},
+	}
 }
 
 // readPath returns the agent that /agents/{name}/{path…} names, and the path

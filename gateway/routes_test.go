@@ -299,3 +299,26 @@ func TestRefusalsRecorded(t *testing.T) {
 		}
 	}
 }
+
+// Most clients show the message of an error and nothing else: it names what was
+// asked, and where that may be.
+func TestNothingHere(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, nil, newAgent(t, "critic", nil))
+	for path, want := range map[string]string{
+		"/chat/completions":                "there is no POST /chat/completions here; the base URL of an OpenAI client ends in /v1",
+		"/v1/embeddings":                   "there is no POST /v1/embeddings here; an agent that has it is called at /agents/NAME/embeddings",
+		"/v1/completions":                  "there is no POST /v1/completions here; send messages to POST /v1/chat/completions",
+		"/v1/chat/completions/":            "there is no POST /v1/chat/completions/ here; write the path without the slash at its end",
+		"/v1//embeddings":                  "there is no POST /v1//embeddings here; write the path without empty segments or dots",
+		"/threads":                         "there is no POST here; call POST /v1/chat/completions,",
+		"/v1/files/@critic/":               "there is no POST /v1/files/(at)critic/ here; an agent that has it",
+		"/v1/" + strings.Repeat("x", 9000): "there is no POST /v1/" + strings.Repeat("x", 124) + "… here; an agent",
+	} {
+		got := b.send(http.MethodPost, path, ask("critic"), asAlice)
+		refused(t, path, got, http.StatusNotFound, agentbus.CodeAgentNotFound)
+		if message := gjson.Get(got.body, "error.message").Str; !strings.HasPrefix(message, want) {
+			t.Errorf("%.64s: %s", path, message)
+		}
+	}
+}

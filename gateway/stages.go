@@ -198,8 +198,8 @@ func (g *Gateway) lineage(next http.Handler) http.Handler {
 			x.refuse(w, err)
 			return
 		}
-		if twins := agentbus.Twins(r.Header); len(twins) > 0 {
-			x.note("stripped:" + strings.ToLower(strings.Join(twins, "+")))
+		if stripped := x.folded(r.Header); len(stripped) > 0 {
+			x.note("stripped:" + strings.ToLower(strings.Join(stripped, "+")))
 		}
 		if x.inProcess != nil {
 			l.Chain = x.inProcess.Chain

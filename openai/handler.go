@@ -21,9 +21,12 @@ const DefaultMaxBody = 4 << 20
 type HandlerConfig struct {
 	// Backend answers. It is required.
 	Backend agentbus.Backend
-	// Models are listed, and nothing else is served; none lists none and serves
+	// Models are listed, and nothing else is served; none lists Name and serves
 	// any. The model of a request is the Agent of its call.
 	Models []string
+	// Name is listed where there are no Models: clients that let people choose among
+	// models need one. Requests may name any. "" lists none.
+	Name string
 	// MaxBody is the largest request body in bytes; 0 means DefaultMaxBody.
 	MaxBody int64
 	// Log gets the causes of failed calls; nil keeps none.
@@ -37,7 +40,11 @@ type HandlerConfig struct {
 // Lineage comes from the headers of the protocol, and a malformed one is
 // refused. The handler authenticates nobody and checks no depth: that is for
 // the gateway before it and the runtime behind it. Unknown fields of a request
-// are ignored; content that is no text is refused with CodeUnsupportedContent.
+// are ignored; content that is no text is refused with CodeUnsupportedContent, and so
+// is what the answer must be and a backend cannot be held to: a response_format, a
+// tool_choice or a function_call that takes no answer in text, and audio. Tools that
+// are only offered, stop, logprobs and web_search_options are not told to the
+// backend, and [HeaderIgnored] of the answer names them.
 // A stream is passed on as it comes; the usage that the backend told stands in its
 // last event of the answer, or in one of its own for who asks for that. What cannot be unsaid, an error or a void
 // chunk after the first byte, ends it with an error frame and without [DONE].
@@ -63,14 +70,14 @@ func Handler(c HandlerConfig) http.Handler {
 // have it (G1).
 func noResponses(w http.ResponseWriter, _ *http.Request) {
 	httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
-		Code: agentbus.CodeUnsupportedContent, Message: "this agent does not speak the API of responses",
+		Code: agentbus.CodeUnsupportedContent, Message: "this agent does not speak the API of responses; send the same question as a chat completion",
 		Explain: &agentbus.Explain{Rule: "G1", Supported: []string{"/v1/chat/completions"}, Next: "send the same question as a chat completion"},
 	})
 }
 
 func notHere(w http.ResponseWriter, r *http.Request) {
 	httpx.WriteError(w, agentbus.Lineage{}, &agentbus.Error{
-		Code: agentbus.CodeAgentNotFound, Message: "this agent has no such path, or not with " + r.Method,
+		Code: agentbus.CodeAgentNotFound, Message: "this agent has no such path, or not with " + clip(r.Method) + "; call POST /v1/chat/completions, or GET /v1/models",
 		Explain: &agentbus.Explain{Rule: "G1", Next: "call POST /v1/chat/completions, or GET /v1/models"},
 	})
 }
@@ -91,6 +98,9 @@ func (h *handler) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	call := &agentbus.Call{Lineage: l, Agent: in.Model, Messages: in.messages, MaxTokens: in.maxTokens()}
 	answer := h.config.Backend.Call(r.Context(), call)
+	if ignored := in.ignored(); ignored != "" {
+		w.Header().Set(HeaderIgnored, ignored)
+	}
 	out := newReply(w, in)
 	if in.Stream {
 		err = out.stream(r.Context(), answer, l)
@@ -115,8 +125,12 @@ func (h *handler) models(w http.ResponseWriter, _ *http.Request) {
 		Created int64  `json:"created"`
 		OwnedBy string `json:"owned_by"`
 	}
-	list := make([]model, len(h.config.Models))
-	for i, id := range h.config.Models {
+	ids := h.config.Models
+	if len(ids) == 0 && h.config.Name != "" {
+		ids = []string{h.config.Name}
+	}
+	list := make([]model, len(ids))
+	for i, id := range ids {
 		list[i] = model{ID: id, Object: "model", OwnedBy: "agentbus"}
 	}
 	raw, err := marshal(struct {
@@ -148,6 +162,7 @@ type inbound struct {
 	MaxTokens           int `json:"max_tokens"`
 	MaxCompletionTokens int `json:"max_completion_tokens"`
 	N                   int `json:"n"`
+	wishes
 
 	messages []agentbus.Message
 }
@@ -183,6 +198,18 @@ func invalid(message string, cause error) error {
 	return &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: message, Err: cause}
 }
 
+// unfit says what of a request is not as it should be, in the names of the API.
+func unfit(err error) error {
+	message := "the request body is no chat completion request: " + clip(err.Error())
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		message = clip(wrong.Field) + ": " + clip(wrong.Value) + " is no value for it"
+		if wrong.Field == "" {
+			message = "the request body must be an object, not " + clip(wrong.Value)
+		}
+	}
+	return invalid(message, err)
+}
+
 // parse reads a request from its JSON.
 func parse(raw []byte) (*inbound, error) {
 	var in inbound
@@ -190,15 +217,18 @@ func parse(raw []byte) (*inbound, error) {
 		if own, ok := errors.AsType[*agentbus.Error](err); ok {
 			return nil, own
 		}
-		return nil, invalid("the request body is no chat completion request: "+clip(err.Error()), err)
+		return nil, unfit(err)
 	}
 	switch {
 	case len(in.Messages) == 0:
 		return nil, invalid("messages: at least one is required", nil)
-	case in.N > 1:
+	case in.N > 1 || in.N < 0:
 		return nil, invalid("n: only one answer is given", nil)
 	case in.MaxTokens < 0 || in.MaxCompletionTokens < 0:
 		return nil, invalid("max_tokens: must not be negative", nil)
+	}
+	if err := in.demanded(); err != nil {
+		return nil, err
 	}
 	in.messages = make([]agentbus.Message, len(in.Messages))
 	for i, m := range in.Messages {

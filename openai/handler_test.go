@@ -160,6 +160,19 @@ func TestHandlerErrors(t *testing.T) {
 		"two answers":        {body: `{"model":"critic","n":2,"messages":[{"role":"user"}]}`, status: 400, code: agentbus.CodeInvalidRequest, says: "n:"},
 		"negative maximum":   {body: `{"model":"critic","max_tokens":-2,"messages":[{"role":"user"}]}`, status: 400, code: agentbus.CodeInvalidRequest, says: "max_tokens"},
 		"image":              {body: `{"model":"critic","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, status: 415, code: agentbus.CodeUnsupportedContent, says: "image_url"},
+		"less than none":     {body: `{"model":"critic","n":-1,"messages":[{"role":"user"}]}`, status: 400, code: agentbus.CodeInvalidRequest, says: "n:"},
+		"no list":            {body: `{"model":"critic","messages":{"role":"user"}}`, status: 400, code: agentbus.CodeInvalidRequest, says: `"message":"messages: object is no value for it"`},
+		"no whole number":    {body: wishing(`"max_tokens":1.5`), status: 400, code: agentbus.CodeInvalidRequest, says: `"message":"max_tokens: number 1.5 is no value for it"`},
+		"no object":          {body: `"critic"`, status: 400, code: agentbus.CodeInvalidRequest, says: `"message":"the request body must be an object, not string"`},
+		"no role":            {body: `{"model":"critic","messages":[{"role":7}]}`, status: 400, code: agentbus.CodeInvalidRequest, says: `messages.role: number is no value for it`},
+		"a schema":           {body: wishing(`"response_format":{"type":"json_schema","json_schema":{"name":"s"}}`), status: 415, code: agentbus.CodeUnsupportedContent, says: "response_format: this agent cannot be held to json_schema"},
+		"JSON":               {body: wishing(`"stream":true,"response_format":{"type":"json_object"}`), status: 415, code: agentbus.CodeUnsupportedContent, says: "json_object"},
+		"a form of no kind":  {body: wishing(`"response_format":7`), status: 415, code: agentbus.CodeUnsupportedContent, says: "held to unknown"},
+		"a tool required":    {body: wishing(`"tools":[{}],"tool_choice":"required"`), status: 415, code: agentbus.CodeUnsupportedContent, says: "tool_choice"},
+		"a tool named":       {body: wishing(`"tools":[{}],"tool_choice":{"type":"function","function":{"name":"f"}}`), status: 415, code: agentbus.CodeUnsupportedContent, says: "tool_choice"},
+		"one of several":     {body: wishing(`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required"}}`), status: 415, code: agentbus.CodeUnsupportedContent, says: "held to required"},
+		"a function named":   {body: wishing(`"functions":[{}],"function_call":{"name":"f"}`), status: 415, code: agentbus.CodeUnsupportedContent, says: "function_call"},
+		"a voice":            {body: wishing(`"modalities":["text","audio"]`), status: 415, code: agentbus.CodeUnsupportedContent, says: "audio"},
 		"unknown model":      {body: `{"model":"x","messages":[{"role":"user"}]}`, status: 404, code: agentbus.CodeAgentNotFound, says: "critic"},
 		"too large":          {body: `{"model":"critic","messages":[{"role":"user","content":"` + strings.Repeat("x", 1000) + `"}]}`, status: 413, code: agentbus.CodeRequestTooLarge},
 		"content of a kind":  {body: `{"model":"critic","messages":[{"role":"user","content":7}]}`, status: 400, code: agentbus.CodeInvalidRequest},
@@ -227,6 +240,29 @@ func TestHandlerModels(t *testing.T) {
 }
 
 // A caller that leaves stops the backend, and the handler says why in its log.
+// wishing is a request that says more of its answer.
+func wishing(more string) string {
+	return `{"model":"critic","messages":[{"role":"user","content":"hi"}],` + more + `}`
+}
+
+// G2: what a request offers, and no backend is told, is served without, and said;
+// what asks for nothing is not said.
+func TestHandlerIgnores(t *testing.T) {
+	t.Parallel()
+	for more, want := range map[string]string{
+		`"tools":[{"type":"function"}],"tool_choice":"auto"`: "tools", `"tools":[{}],"tool_choice":{"type":"none"}`: "tools", `"tools":[{}],"stream":true`: "tools",
+		`"tools":[{}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto"}}`:                                               "tools",
+		`"functions":[{}],"function_call":"none","stop":"x","logprobs":true,"web_search_options":{}`:                                        "functions, stop, logprobs, web_search_options",
+		`"tools":[],"tool_choice":null,"functions":null,"stop":"","logprobs":false,"response_format":{"type":"text"},"modalities":["text"]`: "",
+		`"response_format":null,"tool_choice":"","temperature":0,"seed":1,"user":"u"`:                                                       "",
+	} {
+		w, body := post(t, openai.HandlerConfig{Backend: says(nil, agentbus.Chunk{Text: "yes"})}, wishing(more))
+		if got := w.Header().Get(openai.HeaderIgnored); w.Code != http.StatusOK || got != want || !strings.Contains(body, "yes") {
+			t.Errorf("%s: %d, ignored %q, want %q\n%s", more, w.Code, got, want, body)
+		}
+	}
+}
+
 // TestHandlerElsewhere: G1, an agent of another kind speaks no API of responses;
 // also what is not here is told in the shape that clients read.
 func TestHandlerElsewhere(t *testing.T) {

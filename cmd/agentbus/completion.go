@@ -266,7 +266,7 @@ func (c *completion) stored(ctx context.Context, what string) (all []candidate) 
 	}
 	runs, _ := s.Store().RunSummaries(ctx, agentbus.RunFilter{}, mostCandidates, "") // none is no candidate
 	for _, r := range runs {
-		all = append(all, candidate{string(r.Run), stateOf(&r) + " " + r.Conversation})
+		all = append(all, candidate{string(r.Run), stateOf(&r) + " " + whatOf(&r)})
 	}
 	return all
 }

@@ -63,6 +63,9 @@ func (v *conformanceVerb) Run(ctx context.Context, a *app) error {
 	if report.Failed > 0 {
 		return &failure{exit: exitFailed, what: plural(report.Failed, "check") + " failed", next: "see docs/conformance.md for what each rule asks"}
 	}
+	if report.Passed == 0 {
+		return &failure{exit: exitUsage, what: "nothing was checked: " + plural(report.Skipped, "check") + " skipped", next: "give what they lack, as the report says, such as --agent"}
+	}
 	return nil
 }
 

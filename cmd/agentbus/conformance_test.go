@@ -200,4 +200,9 @@ func TestConformanceVerb(t *testing.T) {
 		!strings.Contains(stdout, "6 passed, 0 failed, 3 skipped") {
 		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
 	}
+	// Where every check was skipped, nothing is known: that is no success.
+	code, stdout, stderr = conform(t, b.url, "--only", "P5-unread")
+	if code != int(exitUsage) || !strings.Contains(stdout, "0 passed, 0 failed, 1 skipped") || !strings.Contains(stderr, "nothing was checked: 1 check skipped") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
 }

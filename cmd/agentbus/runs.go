@@ -40,10 +40,10 @@ func (v *runsVerb) Run(ctx context.Context, a *app) error {
 	if len(runs) == 0 {
 		return a.answer(runs, "there are no runs; next: agentbus run CONVERSATION \"TEXT\", or call an agent through agentbus serve\n")
 	}
-	rows := [][]string{{"RUN", "STATE", "CONVERSATION", "PAYER", "TURNS", "CALLS", "DEPTH", "COST", "REPLAYS", "REFUSALS", "BEGAN"}}
+	rows := [][]string{{"RUN", "STATE", "WHAT", "PAYER", "TURNS", "CALLS", "DEPTH", "COST", "REPLAYS", "REFUSALS", "BEGAN"}}
 	for _, r := range runs {
 		rows = append(rows, []string{
-			string(r.Run), stateOf(&r), dash(r.Conversation), dash(string(r.Payer)), strconv.Itoa(r.Turns), strconv.Itoa(r.Calls),
+			string(r.Run), stateOf(&r), whatOf(&r), dash(string(r.Payer)), strconv.Itoa(r.Turns), strconv.Itoa(r.Calls),
 			strconv.Itoa(r.MaxDepth), "$" + r.Cost.USD(), strconv.Itoa(r.Replays), strconv.Itoa(r.Refusals), when(r.Began),
 		})
 	}
@@ -53,7 +53,7 @@ func (v *runsVerb) Run(ctx context.Context, a *app) error {
 func stateOf(r *agentbus.RunSummary) string {
 	switch {
 	case r.State == "":
-		return "-" // only called through the gateway: its driver is elsewhere
+		return string(r.Standing()) // only called through the gateway: it stands as its calls do
 	case r.State == agentbus.RunPaused && r.Halt != nil && r.Halt.Kind == agentbus.HaltWaitingAuth:
 		return "waiting-auth"
 	case r.State == agentbus.RunPaused && r.Halt != nil && r.Halt.Kind == agentbus.HaltWaiting:
@@ -62,6 +62,14 @@ func stateOf(r *agentbus.RunSummary) string {
 		return "paused: " + string(r.Halt.Kind)
 	}
 	return string(r.State)
+}
+
+// whatOf says what a run performs: the conversation, or the agent that was called.
+func whatOf(r *agentbus.RunSummary) string {
+	if r.Conversation == "" && r.Agent != "" {
+		return "call of " + r.Agent
+	}
+	return dash(r.Conversation)
 }
 
 func dash(s string) string {
