@@ -1,6 +1,9 @@
 package agentbus
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A Hop is one step of a chain of agents as the bus that made it has signed it
 // (C16): who called whom, for whom, and on what is left.
@@ -20,7 +23,38 @@ type Hop struct {
 	Before      string   `json:"prv,omitempty"` // SHA-256 of the token before it, in hex; "": it is the first
 	Left        HopLeft  `json:"budget_left"`
 	MessageID   string   `json:"mid,omitempty"`
+	// Actor is who acts for Subject, as RFC 8693 writes it: the Path, from its last
+	// on; nil: the issuer does not say.
+	Actor *HopActor `json:"act,omitempty"`
 }
+
+// A HopActor is who acts, and for whom it does.
+type HopActor struct {
+	Subject string    `json:"sub"`
+	Actor   *HopActor `json:"act,omitempty"` // who called it; nil: it was the first
+}
+
+// ActorOf returns the actor of a path; nil: it is empty.
+func ActorOf(path []string) (a *HopActor) {
+	for _, who := range path {
+		a = &HopActor{Subject: who, Actor: a}
+	}
+	return a
+}
+
+// Says reports whether a names those of a path, and nobody else.
+func (a *HopActor) Says(path []string) bool {
+	for _, who := range slices.Backward(path) {
+		if a == nil || a.Subject != who {
+			return false
+		}
+		a = a.Actor
+	}
+	return a == nil
+}
+
+// NoteHopSigned is what the record of a settled call says whose hop was signed.
+const NoteHopSigned = "hop_signed"
 
 // A HopLeft is what may be spent from a hop on.
 type HopLeft struct {

@@ -101,7 +101,7 @@ func TestFaceAsks(t *testing.T) {
 // written, also in a task that is read from the store: who signs, signs them.
 func TestC32NumbersAsTheyCame(t *testing.T) {
 	t.Parallel()
-	const offer, payload = `{"accepts":[{"<":1E+2,"amount":123456789012345678901,"tiny":1.50}]}`, `{"value":9007199254740993,"n":1.50}`
+	const offer, payload = `{"accepts":[{"<":1E+2,"amount":123456789012345678901,"tiny":1.50}]}`, `{"n":1.50,"value":9007199254740993}`
 	ask := agentbus.Ask{
 		Kind:   agentbus.AskPolicy,
 		Policy: json.RawMessage(`{"kind":"payment_required","message":"pay","data":{"x402.payment.status":"payment-required","x402.payment.required":` + offer + `}}`),
@@ -134,6 +134,21 @@ func TestC32NumbersAsTheyCame(t *testing.T) {
 	u.post(t, "", rpc("SendMessage", paid))
 	if want := `{"n":2.50,"outcome":"granted","x402.payment.payload":` + payload + `}`; given != want {
 		t.Errorf("the agent was given %s", given)
+	}
+	_, _, over := u.post(t, "", rpc("GetTask", `{"id":"`+id+`"}`))
+	history := gjson.Get(over, "result.history").Array()
+	if len(history) != 3 || gjson.Get(over, "result.status.state").Str != "TASK_STATE_COMPLETED" {
+		t.Fatalf("over: %s", over)
+	}
+	for from, told := range map[string]gjson.Result{
+		"the old offer": history[1].Get("metadata").Map()["x402.payment.required"], "its data": history[1].Get("parts.#.data").Array()[0].Get("data").Map()["x402.payment.required"],
+	} {
+		if got := strings.ReplaceAll(told.Raw, `\u003c`, "<"); got != offer {
+			t.Errorf("over, %s: %s", from, got)
+		}
+	}
+	if got := history[2].Get("metadata").Map()["x402.payment.payload"].Raw; got != payload {
+		t.Errorf("over, what paid: %s", got)
 	}
 }
 

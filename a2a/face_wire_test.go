@@ -55,6 +55,8 @@ func TestFaceRefuses(t *testing.T) {
 		"X34 by REST":                   {"/rest/tasks/" + id + ":cancel", "", []string{"X-User", "bob"}, 404, 0, "TASK_NOT_FOUND"},
 		"X35 conflict":                  {"", rpc("SendMessage", message("done", "other")), nil, 200, -32602, "MESSAGE_ID_CONFLICT"},
 		"X36 webhook":                   {"", rpc("SendMessage", `{"message":{"messageId":"d","role":"ROLE_USER","parts":[{"text":"x"}]},"configuration":{"taskPushNotificationConfig":{"url":"http://a.example"}}}`), nil, 200, -32003, "PUSH_NOTIFICATION_NOT_SUPPORTED"},
+		"X36 webhook, in snake_case":    {"", rpc("SendMessage", `{"message":{"messageId":"d","role":"ROLE_USER","parts":[{"text":"x"}]},"configuration":{"task_push_notification_config":{"url":"http://a.example"}}}`), nil, 200, -32003, "PUSH_NOTIFICATION_NOT_SUPPORTED"},
+		"X36 webhook, of 0.3":           {"", rpc("SendMessage", `{"message":{"messageId":"d","role":"ROLE_USER","parts":[{"text":"x"}]},"configuration":{"pushNotificationConfig":{"url":"http://a.example"}}}`), nil, 200, -32003, "PUSH_NOTIFICATION_NOT_SUPPORTED"},
 		"no such method":                {"", rpc("Dance", `{}`), nil, 200, -32601, "METHOD_NOT_FOUND"},
 		"no such path":                  {"/rest/dance", `{}`, nil, 404, 0, "METHOD_NOT_FOUND"},
 		"parameters of another kind":    {"", rpc("SendMessage", `[]`), nil, 200, -32602, "INVALID_PARAMS"},

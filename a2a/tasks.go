@@ -1,7 +1,6 @@
 package a2a
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,36 +70,8 @@ func shown(t *agentbus.Task) (*sdk.Task, error) {
 	if err := json.Unmarshal(t.Shown, &task); err != nil {
 		return nil, fmt.Errorf("read stored task %s: %w", t.ID, err)
 	}
-	if interrupted(task.Status.State) {
-		unrounded(task.Status.Message, t.Shown)
-	}
+	unrounded(&task, t.Shown)
 	return &task, nil
-}
-
-// unrounded gives what a task that waits asks for the numbers that are stored: the SDK
-// rounds them, and nobody edits an offer, or what is to be signed (C19, C32).
-func unrounded(m *sdk.Message, stored []byte) {
-	var exact struct {
-		Status struct {
-			Message struct {
-				Metadata map[string]any `json:"metadata"`
-				Parts    []struct {
-					Data any `json:"data"`
-				} `json:"parts"`
-			} `json:"message"`
-		} `json:"status"`
-	}
-	dec := json.NewDecoder(bytes.NewReader(stored))
-	dec.UseNumber()
-	if m == nil || dec.Decode(&exact) != nil {
-		return
-	}
-	m.Metadata = exact.Status.Message.Metadata
-	for i, p := range m.Parts {
-		if _, data := p.Content.(sdk.Data); data && i < len(exact.Status.Message.Parts) {
-			p.Content = sdk.Data{Value: exact.Status.Message.Parts[i].Data}
-		}
-	}
 }
 
 // interrupted reports whether a task in that state waits for its caller.

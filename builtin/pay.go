@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -29,8 +30,9 @@ type States interface {
 	Session(ctx context.Context, key agentbus.Digest) (state []byte, found bool, err error)
 	// KeepSession keeps state under key, in place of what was there.
 	KeepSession(ctx context.Context, key agentbus.Digest, state []byte, at time.Time) error
-	// UseProof reports whether nobody has used it before.
-	UseProof(ctx context.Context, proof agentbus.Digest, expires time.Time) (first bool, err error)
+	// TakeSession takes what is kept under key away if it is state still, at once
+	// for all processes, and reports whether it was.
+	TakeSession(ctx context.Context, key agentbus.Digest, state []byte) (taken bool, err error)
 }
 
 // An issued is the state that a request waits for: good for one answer, for
@@ -51,7 +53,7 @@ type pay struct {
 func newPay(c *Config) *pay {
 	p := &pay{states: c.States, payer: c.Payer, answer: says(func(c *agentbus.Call) string { return "Paid. " + last(c) }, 0)}
 	if p.states == nil {
-		p.states = &memory{issued: map[agentbus.Digest][]byte{}, used: map[agentbus.Digest]bool{}}
+		p.states = &memory{issued: map[agentbus.Digest][]byte{}}
 	}
 	if p.payer == nil {
 		p.payer = func(context.Context) agentbus.Payer { return "" }
@@ -123,7 +125,8 @@ func (p *pay) paid(ctx context.Context, c *agentbus.Call) (bool, error) {
 	if c.Resolution == nil || json.Unmarshal(c.Resolution.Policy, &r) != nil || r.Outcome != agentbus.DecisionGranted {
 		return false, nil //nolint:nilerr // what cannot be read pays nothing
 	}
-	raw, found, err := p.states.Session(ctx, p.bound(ctx, c))
+	bound := p.bound(ctx, c)
+	raw, found, err := p.states.Session(ctx, bound)
 	var last issued
 	if err != nil || !found || json.Unmarshal(raw, &last) != nil {
 		return false, err
@@ -131,14 +134,13 @@ func (p *pay) paid(ctx context.Context, c *agentbus.Call) (bool, error) {
 	if last.State != stateKey(c.Resolution.PolicyState()) || !time.Now().Before(last.Expires) {
 		return false, nil
 	}
-	return p.states.UseProof(ctx, last.State, last.Expires)
+	return p.states.TakeSession(ctx, bound, raw) // one that was replaced since it was read wins nothing
 }
 
 // memory are the States of an agent without a store.
 type memory struct {
 	mu     sync.Mutex // guards the rest
 	issued map[agentbus.Digest][]byte
-	used   map[agentbus.Digest]bool
 }
 
 // Session returns what was kept.
@@ -154,19 +156,20 @@ func (m *memory) Session(_ context.Context, key agentbus.Digest) ([]byte, bool, 
 func (m *memory) KeepSession(_ context.Context, key agentbus.Digest, raw []byte, _ time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if max(len(m.issued), len(m.used)) >= maxIssued {
+	if len(m.issued) >= maxIssued {
 		clear(m.issued)
-		clear(m.used)
 	}
 	m.issued[key] = raw
 	return nil
 }
 
-// UseProof lets the first one win.
-func (m *memory) UseProof(_ context.Context, key agentbus.Digest, _ time.Time) (bool, error) {
+// TakeSession lets the first one win.
+func (m *memory) TakeSession(_ context.Context, key agentbus.Digest, raw []byte) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	first := !m.used[key]
-	m.used[key] = true
-	return first, nil
+	taken := bytes.Equal(m.issued[key], raw)
+	if taken {
+		delete(m.issued, key)
+	}
+	return taken, nil
 }

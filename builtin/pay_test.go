@@ -81,3 +81,92 @@ func TestPay(t *testing.T) {
 		t.Errorf("granted twice: %q", text)
 	}
 }
+
+// between is the States of a process that another one is faster than: what it does is
+// done after the first has read what it would claim.
+type between struct {
+	builtin.States
+
+	do func()
+}
+
+// Session reads, and lets the other process do.
+func (b *between) Session(ctx context.Context, key agentbus.Digest) ([]byte, bool, error) {
+	state, found, err := b.States.Session(ctx, key)
+	if do := b.do; do != nil {
+		b.do = nil
+		do()
+	}
+	return state, found, err
+}
+
+// C30, X22: of two processes on one store that go on with the same request at the same
+// moment one wins, whatever the other has asked, or was granted, since the first has read
+// what it would claim.
+func TestPayIsClaimedByOneProcess(t *testing.T) {
+	t.Parallel()
+	for name, replaced := range map[string]bool{"the same part": false, "a part that took its place": true} {
+		path := sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))
+		slow, fast := &between{States: payStore(t, path)}, payStore(t, path)
+		one, other := payBackend(t, slow), payBackend(t, fast)
+		_, ask := payCall(t, one, nil)
+		granted := grantedFor(ask)
+		paid := 0
+		slow.do = func() {
+			second := granted
+			if replaced {
+				_, fresh := payCall(t, other, nil)
+				second = grantedFor(fresh)
+			}
+			if text, _ := payCall(t, other, second); text != "" {
+				paid++
+			}
+		}
+		text, asked := payCall(t, one, granted)
+		if text != "" {
+			paid++
+		}
+		if paid != 1 || asked == nil || asked.PolicyState() == ask.PolicyState() {
+			t.Errorf("%s: %d were paid for; the slower one was asked %v", name, paid, asked)
+		}
+	}
+}
+
+func payStore(t *testing.T, path string) *sqlite.Store {
+	t.Helper()
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+func payBackend(t *testing.T, states builtin.States) agentbus.Backend {
+	t.Helper()
+	b, err := builtin.New(builtin.Pay, builtin.Config{States: states, Payer: func(context.Context) agentbus.Payer { return "alice" }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// payCall returns what pay answers, or what it asks.
+func payCall(t *testing.T, b agentbus.Backend, r *agentbus.Resolution) (string, *agentbus.Ask) {
+	t.Helper()
+	c := &agentbus.Call{Lineage: agentbus.Lineage{Run: "r", Turn: "r.t0.pay"}, Messages: []agentbus.Message{{Role: agentbus.RoleUser, Content: "hello"}}, Resolution: r}
+	reply, err := agentbus.Collect(b.Call(t.Context(), c))
+	if err == nil {
+		return reply.Text, nil
+	}
+	e := agentbus.AsError(err)
+	if e.Ask == nil {
+		t.Fatalf("got %v", err)
+	}
+	return "", e.Ask
+}
+
+func grantedFor(ask *agentbus.Ask) *agentbus.Resolution {
+	i := agentbus.Interrupt{Ask: *ask, Resolution: &agentbus.Resolution{Decision: agentbus.DecisionGranted}}
+	return i.Answer()
+}

@@ -25,8 +25,9 @@ type events struct {
 	data    []byte          // of the first event
 	frames  int
 	usage   agentbus.Usage
-	used    bool   // the agent told a usage
-	held    []byte // the end of the stream, which waits for the settlement (G21)
+	used    bool     // the agent told a usage
+	said    a2a.Said // what is estimated of, where it tells none
+	held    []byte   // the end of the stream, which waits for the settlement (G21)
 	settled bool
 	fault   error // what was told is not the caller's
 }
@@ -140,6 +141,9 @@ func (s *events) told(data []byte, f *a2a.Frame) {
 		if u, ok := parseUsage(m); ok {
 			s.usage, s.used = u, true
 		}
+	}
+	if !s.used && s.exchange.flight != nil {
+		s.said.Hear(data, s.tap.binding)
 	}
 	if err := s.owns(f); err != nil && s.fault == nil {
 		s.fault = err
@@ -298,7 +302,7 @@ func (s *events) settle() error {
 	x.recorder.answers(s.kept, s.total, x.flight.body, s.held)
 	u := s.usage
 	if !s.used {
-		u = x.usageOfFrame(&a2a.Frame{Err: x.envelope.told.Err}, s.total)
+		u = x.usageOfFrame(&a2a.Frame{Err: x.envelope.told.Err}, func() a2a.Said { return s.said })
 	}
 	if why := laterFault(x.envelope.told.Err); why != nil {
 		g.void(s.r.Context(), x, why, u, x.target.cost(u))

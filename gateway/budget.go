@@ -173,6 +173,7 @@ func (g *Gateway) hold(x *exchange) (h agentbus.Hold) {
 	if b, ok := g.chainBudget(x); ok {
 		h.Budgets = append(h.Budgets, b)
 	}
+	h.Budgets = append(h.Budgets, x.hopBudgets()...)
 	if h.Budgets == nil {
 		return h
 	}

@@ -57,6 +57,9 @@ func (g *Gateway) judge(r *http.Request, x *exchange) (err error) {
 		if x.above, err = g.climb(r, x); err != nil {
 			return err
 		}
+		if err = g.within(r.Context(), x); err != nil {
+			return err
+		}
 	}
 	return g.hops(x, x.above)
 }

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -62,6 +63,57 @@ func TestCosts(t *testing.T) {
 	for _, r := range runs {
 		if r.Run == "all" && r.Cost != sum {
 			t.Errorf("the sum of a run is %d, want %d", r.Cost, sum)
+		}
+	}
+}
+
+// TestA2ACostOfTheSameAnswer: G26, an A2A agent that tells no usage is charged the
+// same for an answer that comes whole and for one that is streamed, in pieces, in either
+// binding, whatever stands around it.
+func TestA2ACostOfTheSameAnswer(t *testing.T) {
+	t.Parallel()
+	said := strings.Repeat("héllo ", 20)
+	const history = `"history":[{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"a long question that nobody pays for twice"}]}]`
+	whole := `{"task":{"id":"task-1","contextId":"c",` + history + `,"artifacts":[{"artifactId":"a","parts":[{"text":"` + said + said + `"},{"data":{"n":1}}]}],"status":{"state":"TASK_STATE_COMPLETED","message":{"parts":[{"text":"done"}]}}}}`
+	events := []string{
+		`{"task":{"id":"task-1","contextId":"c",` + history + `,"status":{"state":"TASK_STATE_SUBMITTED"}}}`,
+		`{"statusUpdate":{"taskId":"task-1","contextId":"c","status":{"state":"TASK_STATE_WORKING","message":{"parts":[{"text":"thinking"}]}}}}`,
+		`{"artifactUpdate":{"taskId":"task-1","contextId":"c","artifact":{"artifactId":"a","parts":[{"text":"void"}]}}}`,
+		`{"artifactUpdate":{"taskId":"task-1","contextId":"c","artifact":{"artifactId":"a","parts":[{"text":"` + said + `"}]}}}`,
+		`{"artifactUpdate":{"taskId":"task-1","contextId":"c","append":true,"artifact":{"artifactId":"a","parts":[{"text":"` + said + `"},{"data":{"n":1}}]}}}`,
+		`{"statusUpdate":{"taskId":"task-1","contextId":"c","status":{"state":"TASK_STATE_COMPLETED","message":{"parts":[{"text":"done"}]}}}}`,
+	}
+	a := newA2A(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		before, after := "", ""
+		if !strings.HasPrefix(r.URL.Path, "/http") {
+			before, after = `{"jsonrpc":"2.0","id":"r1","result":`, `}`
+		}
+		if !strings.Contains(r.URL.Path, ":stream") && !strings.Contains(string(body), "SendStreamingMessage") {
+			answerWith(http.StatusOK, before+whole+after)(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, e := range events {
+			_, _ = io.WriteString(w, "data: "+before+e+after+"\n\n")
+		}
+	})
+	a.Price = agentbus.Price{Input: 4_000_000, Output: 4_000_000} // a micro a byte
+	b := newBus(t, nil, a)
+	want := agentbus.Usage{InputTokens: int64(len("hi") / 4), OutputTokens: int64((2*len(said) + len(`{"n":1}`) + len("done")) / 4), Estimated: true}
+	for name, ask := range map[string]struct{ path, body string }{
+		"rpc":         {"/a2a/critic", sendHi},
+		"rpc-stream":  {"/a2a/critic", rpc("r1", "SendStreamingMessage", say("m1"))},
+		"rest":        {"/a2a/critic/rest/message:send", say("m1")},
+		"rest-stream": {"/a2a/critic/rest/message:stream", say("m1")},
+	} {
+		got := b.send(http.MethodPost, ask.path, ask.body, append(turn(name, name+".t0.x"), asAlice, "A2A-Version: 1.0", "Content-Type: application/json")...)
+		r := b.one(name, agentbus.CallSettled)
+		if got.status != http.StatusOK || r.Usage != want || r.Cost != agentbus.Micros(4*(want.InputTokens+want.OutputTokens)) {
+			t.Errorf("%s: %d, %+v for %s, want %+v", name, got.status, r.Usage, r.Cost.USD(), want)
 		}
 	}
 }

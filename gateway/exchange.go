@@ -38,13 +38,18 @@ type exchange struct {
 	ancestors []agentbus.TurnKey  // the calls that it is made inside of, from that one upwards, as far as they are known
 	evidence  []agentbus.Evidence // that the message brought along, verified (C22)
 	hopIn     string              // the signed hop that was received and verified; "": none
-	hop       string              // the one that goes to the agent; "": none (C16)
-	notes     []string
-	record    agentbus.CallRecord // what becomes of it
-	seen      agentbus.Observation
-	deadline  *time.Timer // of the upstream call; nil before, and for what has none
-	wrote     bool        // the head of an answer is on its way
-	replay    string      // how a duplicate was answered without executing: hit, attached; "": it was not
+	hopBefore string              // that of the turn which the call is made inside of, as it was sent; "": none
+	// allowances are what the hops that were received leave for the call, and until is
+	// when the time is over that its own one leaves; the zero time: never.
+	allowances []allowance
+	until      time.Time
+	hop        string // the one that goes to the agent; "": none (C16)
+	notes      []string
+	record     agentbus.CallRecord // what becomes of it
+	seen       agentbus.Observation
+	deadline   *time.Timer // of the upstream call; nil before, and for what has none
+	wrote      bool        // the head of an answer is on its way
+	replay     string      // how a duplicate was answered without executing: hit, attached; "": it was not
 	// leads is set while this request leads its call: duplicates wait for what
 	// becomes of it. want is what it asks of the ledger. flight and attempt are
 	// set once it executes the call. failed is why it has no answer that

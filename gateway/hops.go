@@ -152,10 +152,15 @@ func (g *Gateway) chainBudget(x *exchange) (b agentbus.Budget, ok bool) {
 	if c == nil || g.cfg.Chain.MaxCalls < 0 || driven && c.Hop <= 1 {
 		return b, false
 	}
+	return g.chained(x), true
+}
+
+// chained bounds the chained calls of the call's run.
+func (g *Gateway) chained(x *exchange) agentbus.Budget {
 	return agentbus.Budget{
 		Account: "payer/" + url.PathEscape(string(x.payer)) + "/chain/" + url.PathEscape(string(x.lineage.Run)),
-		Limit:   math.MaxInt64, Calls: g.cfg.Chain.MaxCalls,
-	}, true
+		Limit:   math.MaxInt64, Calls: max(g.cfg.Chain.MaxCalls, 0),
+	}
 }
 
 // same reports whether the agent of that name is t by another name: it has the

@@ -77,7 +77,7 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	g.flights.began(x.flight, cancel)
 	g.endStopped(x, cancel)
-	deadline := time.AfterFunc(g.cfg.CallTimeout, func() { cancel(errTooLong) })
+	deadline := time.AfterFunc(x.patience(g.cfg.CallTimeout), func() { cancel(errTooLong) })
 	x.deadline = deadline
 	stop := context.AfterFunc(r.Context(), func() { // ends with ctx at the latest, which release ends
 		if x.inProcess != nil || x.target.NoDetach { // a driver of this bus aborts what it began, and waits for it

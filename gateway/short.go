@@ -18,6 +18,11 @@ func (g *Gateway) errShort(x *exchange, s *agentbus.Shortage) error {
 			Explain: &agentbus.Explain{Rule: "C13", Observed: s.State.Calls, Limit: b.Calls, Next: "answer with what is known, or ask the operator to raise chain.max_calls"},
 		}
 	}
+	for _, a := range x.allowances {
+		if hopAccount(x.payer, a.digest) == b.Account {
+			return x.errAllowance(s)
+		}
+	}
 	left := max(b.Limit-s.State.Spent-s.State.Held, 0)
 	switch need := x.want.hold.Amount; {
 	case b.Calls > 0 && s.State.Calls >= b.Calls:
@@ -39,6 +44,23 @@ func (g *Gateway) errShort(x *exchange, s *agentbus.Shortage) error {
 			e.Message += ", and this call can cost $" + need.USD()
 		}
 		e.Explain.Observed, e.Explain.Limit, e.Explain.Next = left.USD(), b.Limit.USD(), x.bound("send less, with a smaller")+"ask the operator to raise the budget"
+	}
+	return e
+}
+
+// errAllowance says that a signed hop leaves too little for the call.
+func (x *exchange) errAllowance(s *agentbus.Shortage) error {
+	b, left := s.Budget, max(s.Budget.Limit-s.State.Spent-s.State.Held, 0)
+	e := &agentbus.Error{
+		Code: agentbus.CodeBudgetExceeded, Message: "the signed hop of this call leaves $" + left.USD() + " of $" + b.Limit.USD(),
+		Explain: &agentbus.Explain{Rule: "C16", Observed: left.USD(), Limit: b.Limit.USD(), Next: "answer from what you have, or begin a chain with a larger budget"},
+	}
+	switch {
+	case b.Calls > 0 && s.State.Calls >= b.Calls:
+		e.Message = "the signed hop of this call leaves 0 calls of " + strconv.FormatInt(b.Calls, 10)
+		e.Explain.Observed, e.Explain.Limit = s.State.Calls, b.Calls
+	case b.Strict:
+		e.Message += ", and this call can cost $" + x.want.hold.Amount.USD()
 	}
 	return e
 }

@@ -21,6 +21,8 @@ type Hops interface {
 type HopKeeper interface {
 	KeepHop(ctx context.Context, h agentbus.HopToken) error
 	HopTokens(ctx context.Context, run agentbus.RunID) ([]agentbus.HopToken, error)
+	// BudgetStates tells what is left, which a hop says.
+	BudgetStates(ctx context.Context, accounts []string) ([]agentbus.BudgetState, error)
 }
 
 // received verifies the signed hop that came with a call, in a header, in its
@@ -56,7 +58,7 @@ func (g *Gateway) received(ctx context.Context, x *exchange) error {
 		x.lineage.Chain = &agentbus.AgentChain{Hop: hop.Hop, MaxHops: hop.MaxHops, Final: hop.Hop >= hop.MaxHops}
 	}
 	x.hopIn = token
-	return nil
+	return x.allow(&hop, token)
 }
 
 // sign signs the hop to the agent, behind the one that was received, or behind
@@ -65,34 +67,23 @@ func (g *Gateway) sign(ctx context.Context, x *exchange) error {
 	if g.cfg.Hops == nil || x.lineage.Chain == nil || x.flight == nil {
 		return nil
 	}
-	before := x.hopIn
-	if before == "" && x.above.request != "" {
-		kept, err := g.cfg.HopKeeper.HopTokens(ctx, x.lineage.Run)
-		if err != nil {
-			return err
-		}
-		for i := range kept {
-			if kept[i].Sent && kept[i].RequestID == x.above.request {
-				before = kept[i].Token
-			}
-		}
+	left, err := g.left(ctx, x)
+	if err != nil {
+		return err
 	}
 	out := x.lineageOut()
 	next := agentbus.NextHop{
 		ID: x.requestID, Audience: x.target.Audience(), Caller: x.caller.ID, Payer: x.payer, Chain: *x.lineage.Chain, Run: x.lineage.Run,
-		RootContext: out.RootContext, Context: out.ParentContext, Before: before,
-		Left: agentbus.HopLeft{Calls: max(g.cfg.Chain.MaxCalls, 0), USD: x.want.hold.Amount, Deadline: time.Now().Add(g.cfg.CallTimeout).Unix()},
+		RootContext: out.RootContext, Context: out.ParentContext, Before: or(x.hopIn, x.hopBefore), Left: left,
 	}
 	if x.envelope != nil {
 		next.MessageID = x.envelope.call.MessageID
-	}
-	if next.Left.USD == beyond || next.Left.USD == least {
-		next.Left.USD = 0 // nobody knows
 	}
 	token, counts, err := g.cfg.Hops.Sign(next)
 	if err != nil {
 		return err
 	}
+	x.note(agentbus.NoteHopSigned)
 	if x.hop = token; !counts { // the chain goes on in the plain: one that has expired would be refused, and the call with it
 		x.hop = ""
 		x.note("hop_expired")

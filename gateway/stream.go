@@ -30,7 +30,7 @@ func (a *answer) passStream() {
 	if a.here() <= 0 {
 		_ = a.write(nil) // the head as soon as it is known, unless events came with it; it never fails for a call
 	}
-	t := tap{dialect: x.dialect, redact: x.redact}
+	t := tap{dialect: x.dialect, redact: x.redact, counts: x.bridged()}
 	defer a.stored() //nolint:errcheck // for a panic; otherwise it is over by then
 	held, err := a.readStream(&t)
 	if err == nil {

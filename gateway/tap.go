@@ -30,8 +30,10 @@ type tap struct {
 	begun   bool                // past a BOM
 	events  int                 // with data
 	usage   []byte              // the last event that told a usage
-	failure string              // the error that the agent told under status 200
-	binding a2a.Binding         // of dialectA2A, whose events told is shown
+	counts  bool                // what is said is counted, in bytes
+	said    int
+	failure string      // the error that the agent told under status 200
+	binding a2a.Binding // of dialectA2A, whose events told is shown
 	told    func([]byte, *a2a.Frame)
 	lines   int  // of data in the event so far
 	read    bool // told was shown the event already
@@ -182,6 +184,9 @@ func (t *tap) endEvent() {
 		t.event, t.some, t.ended = t.event[:0], false, t.done
 		return
 	}
+	if t.counts {
+		t.said += chatBytes(t.event, "delta")
+	}
 	if _, told := parseUsage(t.event); told { // an event may say that it tells none
 		t.usage = append(t.usage[:0], t.event...)
 	}
@@ -262,10 +267,13 @@ func (t *tap) close() error {
 }
 
 // usageOr returns the usage that the stream told, or an estimate: a token an
-// event, which is how agents stream.
+// event, which is how agents stream, where what was said is not counted.
 func (t *tap) usageOr(x *exchange) agentbus.Usage {
 	if u, ok := parseUsage(t.usage); ok {
 		return u
+	}
+	if t.counts {
+		return x.bridgedUsage(t.said)
 	}
 	return estimate(x, int64(max(t.events-1, 0)))
 }

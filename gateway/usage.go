@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
 	"net/http"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 )
 
 // cost is what a call of t that used u is charged (G26).
@@ -41,12 +43,42 @@ func (x *exchange) tellCost(h http.Header, prefix string) {
 // error answer that tells none used nothing.
 func (a *answer) usage(status int, body []byte) agentbus.Usage {
 	if e := a.exchange.envelope; e != nil {
-		return a.exchange.usageOfFrame(&e.told, int64(len(body)))
+		return a.exchange.usageOfFrame(&e.told, func() (said a2a.Said) {
+			if json.Valid(body) {
+				said.Hear(body, e.binding)
+			}
+			return said
+		})
 	}
 	if u, ok := parseUsage(body); ok || status >= 400 {
 		return u
 	}
+	if a.exchange.bridged() {
+		return a.exchange.bridgedUsage(chatBytes(body, "message"))
+	}
 	return estimate(a.exchange, int64(len(body)/bytesPerToken))
+}
+
+// bridgedUsage is the estimate for an agent of A2A that is called as a model, and tells
+// no usage: the same for an answer that comes whole and one that is streamed (G26).
+func (x *exchange) bridgedUsage(said int) agentbus.Usage {
+	sent := len(gjson.GetBytes(x.body, "messages").Raw)
+	return agentbus.Usage{InputTokens: int64(sent / bytesPerToken), OutputTokens: int64(said / bytesPerToken), Estimated: true}
+}
+
+// chatBytes returns how many bytes the choices of a chat completion say, under message,
+// or those of an event of its stream, under delta.
+func chatBytes(body []byte, under string) (n int) {
+	gjson.GetBytes(body, "choices").ForEach(func(_, choice gjson.Result) bool {
+		said := choice.Get(under)
+		n += len(said.Get("content").Str)
+		said.Get("tool_calls").ForEach(func(_, call gjson.Result) bool {
+			n += len(call.Get("function.name").Str) + len(call.Get("function.arguments").Str)
+			return true
+		})
+		return true
+	})
+	return n
 }
 
 func usageOf(body []byte) agentbus.Usage {

@@ -17,6 +17,9 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
+// maxHopToken is the longest hop that is taken, in bytes.
+const maxHopToken = 8 << 10
+
 // HopType is the typ of a signed hop (C16).
 const HopType = "agent-chain+jwt"
 
@@ -105,6 +108,9 @@ func (h *Hops) verify(ctx context.Context, token string, to *agentbus.HopFor) (a
 	}
 	if hop.Hop != len(hop.Path) || hop.Hop < 1 || hop.MaxHops > agentbus.MaxChainHops {
 		return hop, noEvidence(EvidenceMalformed, "the hop is not as far as its path")
+	}
+	if hop.Actor != nil && !hop.Actor.Says(hop.Path) {
+		return hop, noEvidence(EvidenceMalformed, "the hop names other actors than its path")
 	}
 	if !h.sentBy(hop.Issuer, hop.Path[len(hop.Path)-1], to.Sender) {
 		return hop, noEvidence(EvidenceOtherController, "the hop was made for another sender")
@@ -209,7 +215,12 @@ func (h *Hops) Sign(n agentbus.NextHop) (token string, counts bool, err error) {
 		hop.Path = append(hop.Path, slices.Repeat([]string{own}, unsigned)...)
 	}
 	hop.Path = append(hop.Path, own+n.Caller)
+	hop.Actor = agentbus.ActorOf(hop.Path)
 	token, err = h.cfg.Signer.sign(HopType, hop)
+	if err == nil && len(token) > maxHopToken { // a long way, told twice: the next agent would refuse it
+		hop.Actor = nil
+		token, err = h.cfg.Signer.sign(HopType, hop)
+	}
 	return token, !now.After(time.Unix(hop.Expires, 0).Add(evidenceSkew)), err
 }
 

@@ -59,6 +59,7 @@ func TestSignedHops(t *testing.T) {
 		Issuer: s.url, Audience: "@a@bots.example.com", Subject: "alice", Issued: at.Unix(), Expires: at.Unix() + 600, ID: read.ID, Chain: "r", RootContext: "chat",
 		Hop: 2, MaxHops: 4, Path: []string{s.url + "#conversation:x", s.url + "#agent:a"}, Before: identity.HopDigest(token),
 		Left: agentbus.HopLeft{Calls: 10, Deadline: at.Unix() + 60}, MessageID: "m1",
+		Actor: &agentbus.HopActor{Subject: s.url + "#agent:a", Actor: &agentbus.HopActor{Subject: s.url + "#conversation:x"}},
 	}
 	if diff := cmp.Diff(want, read); diff != "" || err != nil {
 		t.Errorf("%v, the second hop (-want +got):\n%s", err, diff)
@@ -73,6 +74,11 @@ func TestSignedHops(t *testing.T) {
 	}
 	claims["nbf"] = at.Unix() + 61
 	later := attest(t, s.key, object{"alg": "EdDSA", "typ": identity.HopType, "kid": s.url + "#k1"}, claims)
+	delete(claims, "nbf")
+	delete(claims, "act")
+	silent := attest(t, s.key, object{"alg": "EdDSA", "typ": identity.HopType, "kid": s.url + "#k1"}, claims)
+	claims["act"] = object{"sub": s.url + "#agent:a", "act": object{"sub": s.url + "#mallory"}}
+	belied := attest(t, s.key, object{"alg": "EdDSA", "typ": identity.HopType, "kid": s.url + "#k1"}, claims)
 	good := agentbus.HopFor{Audiences: []string{"@A@bots.example.com"}, Sender: "bus-s", MessageID: "m1", MaxHops: 4, Plain: &agentbus.AgentChain{Hop: 2, MaxHops: 4}}
 	for name, c := range map[string]struct {
 		token  string
@@ -101,6 +107,8 @@ func TestSignedHops(t *testing.T) {
 		"an end of line":         {token: next + "\n", code: agentbus.CodeUnauthenticated, logged: identity.EvidenceMalformed},
 		"not before 61 s":        {token: later, code: agentbus.CodeUnauthenticated, logged: identity.EvidenceNotYetValid},
 		"not before 60 s":        {token: later, late: time.Second},
+		"names no actors":        {token: silent},
+		"names other actors":     {token: belied, code: agentbus.CodeUnauthenticated, logged: identity.EvidenceMalformed},
 		"without a plain chain":  {token: next, change: func(f *agentbus.HopFor) { f.Plain = nil }},
 	} {
 		now = at
@@ -188,10 +196,14 @@ func TestVerifyRun(t *testing.T) {
 		}, fault: "not the one hop of its call"},
 		"another payer": {change: resigned(func(o object) { o["sub"] = "mallory" }), fault: "another payer than the hop before"},
 		"another chain": {change: resigned(func(o object) { o["txn"] = "q" }), fault: "another chain"},
-		"another way":   {change: resigned(func(o object) { o["path"] = []string{"y", s.url + "#agent:a"} }), fault: "another way"},
-		"more hops":     {change: resigned(func(o object) { o["max_hops"] = 5 }), fault: "allows more"},
-		"more time":     {change: resigned(func(o object) { o["exp"] = at.AddDate(20, 0, 0).Unix() }), fault: "allows more"},
-		"more calls":    {change: resigned(func(o object) { o["budget_left"] = object{"calls": 6} }), fault: "allows more"},
+		"another way": {change: resigned(func(o object) {
+			o["path"] = []string{"y", s.url + "#agent:a"}
+			delete(o, "act")
+		}), fault: "another way"},
+		"other actors": {change: resigned(func(o object) { o["act"] = object{"sub": "y"} }), fault: "other actors"},
+		"more hops":    {change: resigned(func(o object) { o["max_hops"] = 5 }), fault: "allows more"},
+		"more time":    {change: resigned(func(o object) { o["exp"] = at.AddDate(20, 0, 0).Unix() }), fault: "allows more"},
+		"more calls":   {change: resigned(func(o object) { o["budget_left"] = object{"calls": 6} }), fault: "allows more"},
 		"another run, as its first": {change: resigned(func(o object) {
 			delete(o, "prv")
 			o["txn"] = "q"
@@ -204,6 +216,73 @@ func TestVerifyRun(t *testing.T) {
 		v := h.VerifyRun(t.Context(), "r", kept, calls)
 		if c.fault == "" && v.Fault != "" || !strings.Contains(v.Fault, c.fault) || v.Unsigned != c.unsigned {
 			t.Errorf("%s: %q, %d calls without a hop", name, v.Fault, v.Unsigned)
+		}
+	}
+}
+
+// C16: a call whose record says that its hop was signed has lost it, wherever in the run
+// it stood; one without that may have been made while hops were not signed.
+func TestVerifyRunWithoutItsLastHop(t *testing.T) {
+	t.Parallel()
+	s := newSlack(t)
+	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := identity.NewHops(identity.HopsConfig{Signer: signer, Proofs: &proofs{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []agentbus.HopToken
+	var calls []agentbus.CallRecord
+	for _, id := range []string{"req_0", "req_1"} {
+		chain := agentbus.AgentChain{Hop: 1, MaxHops: 4}
+		kept = append(kept, agentbus.HopToken{Run: "r", RequestID: id, Sent: true, At: at, Token: must(h.Sign(agentbus.NextHop{ID: id, Audience: "@x@x.example", Caller: "x", Payer: "alice", Chain: chain, Run: "r"}))})
+		call := agentbus.CallRecord{RequestID: id, Caller: "x", State: agentbus.CallSettled, Attempts: 1, Began: at, Chain: &chain, Notes: []string{agentbus.NoteHopSigned}}
+		call.Payer = "alice"
+		calls = append(calls, call)
+	}
+	const gone = "request req_1 was signed, as its record says, and its hop is gone"
+	for name, c := range map[string]struct {
+		kept  []agentbus.HopToken
+		notes []string
+		fault string
+	}{
+		"as it was":                 {kept, calls[1].Notes, ""},
+		"the last is gone":          {kept[:1], calls[1].Notes, gone},
+		"the last was never signed": {kept[:1], nil, ""},
+	} {
+		calls[1].Notes = c.notes
+		if v := h.VerifyRun(t.Context(), "r", c.kept, calls); v.Fault != c.fault || v.Unsigned != 2-len(c.kept) {
+			t.Errorf("%s: %+v", name, v)
+		}
+		calls[1].Notes = calls[0].Notes
+	}
+	if v := h.VerifyRun(t.Context(), "r", nil, calls); v.Fault == "" {
+		t.Errorf("all are gone: %+v", v)
+	}
+}
+
+// C16: a way that is too long to be told twice is told once.
+func TestC16ALongWay(t *testing.T) {
+	t.Parallel()
+	s := newSlack(t)
+	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := identity.NewHops(identity.HopsConfig{Signer: signer, Proofs: &proofs{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var token string
+	for hop := range agentbus.MaxChainHops {
+		token = must(h.Sign(agentbus.NextHop{
+			Audience: "@x@x.example", Caller: "agent:of-a-longer-name", Payer: "alice", Run: "r", Before: token, Chain: agentbus.AgentChain{Hop: hop + 1, MaxHops: agentbus.MaxChainHops},
+		}))
+		got, err := h.Read(t.Context(), token)
+		if told := got.Actor != nil; err != nil || len(token) > 8<<10 || told && !got.Actor.Says(got.Path) || hop < 16 && !told {
+			t.Fatalf("hop %d: %d bytes, %v", hop+1, len(token), err)
 		}
 	}
 }

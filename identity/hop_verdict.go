@@ -93,8 +93,8 @@ func lineOf(hop *agentbus.Hop, before *keptHop, call *agentbus.CallRecord) HopLi
 	return line
 }
 
-// unsigned counts the calls of chains without a signed hop. One that was made
-// between others that have theirs has lost it.
+// unsigned counts the calls of chains without a signed hop. One whose record says that
+// it was signed has lost it, and so has one that was made between others that have theirs.
 func (v *HopVerdict) unsigned(kept []agentbus.HopToken, calls []agentbus.CallRecord, signed map[string]bool) {
 	for i := range calls {
 		c := &calls[i]
@@ -102,6 +102,10 @@ func (v *HopVerdict) unsigned(kept []agentbus.HopToken, calls []agentbus.CallRec
 			continue
 		}
 		v.Unsigned++
+		if slices.Contains(c.Notes, agentbus.NoteHopSigned) {
+			v.Fault = fmt.Sprintf("request %s was signed, as its record says, and its hop is gone", c.RequestID)
+			return
+		}
 		if len(kept) > 0 && c.State == agentbus.CallSettled && c.Began.After(kept[0].At) && c.Began.Before(kept[len(kept)-1].At) {
 			v.Fault = fmt.Sprintf("request %s was made while hops were signed, and its hop is gone", c.RequestID)
 			return
@@ -114,6 +118,8 @@ func (h *Hops) belies(hop *agentbus.Hop, call *agentbus.CallRecord) string {
 	switch {
 	case hop.Hop < 1 || len(hop.Path) != hop.Hop:
 		return "is not as far as its path"
+	case hop.Actor != nil && !hop.Actor.Says(hop.Path):
+		return "names other actors than its path"
 	case call == nil:
 	case call.Chain == nil || call.Chain.Hop != hop.Hop:
 		return "is of another place in the chain than its call"

@@ -459,17 +459,17 @@ agents:
 		}
 		return calls[0].Cost
 	}
-	want := charged("tells", "")
+	want, whole := charged("tells", ""), charged("silent", "")
 	for _, form := range []string{`"stream":true,`, `"stream":true,"stream_options":{"include_usage":true},`} {
 		if got := charged("tells", form); got != want {
 			t.Errorf("%s: charged %s, and %s whole", form, got.USD(), want.USD())
 		}
-		if got := charged("silent", form); got == 0 {
-			t.Errorf("%s: an agent that tells no usage is free", form)
+		if got := charged("silent", form); got != whole {
+			t.Errorf("%s: an agent that tells no usage is charged %s, and %s whole", form, got.USD(), whole.USD())
 		}
 	}
-	if got := charged("silent", ""); got == 0 || want == 0 {
-		t.Errorf("whole: charged %s and %s", got.USD(), want.USD())
+	if whole == 0 || want == 0 {
+		t.Errorf("whole: charged %s and %s", whole.USD(), want.USD())
 	}
 }
 

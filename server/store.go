@@ -7,6 +7,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
+	"github.com/agentbus/agentbus/builtin"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
@@ -35,6 +36,7 @@ type Store interface {
 	gateway.HopKeeper
 	a2a.Tasks
 	a2a.Sessions
+	builtin.States
 
 	EventLog
 	InstallKey() []byte          // 32 random bytes made with the store (P19)

@@ -201,6 +201,15 @@ func (s *Store) KeepSession(ctx context.Context, key agentbus.Digest, state []by
 	return err
 }
 
+// TakeSession takes what is kept under key away if it is state still, and reports
+// whether it was: of many that have read the same, one (C30).
+func (s *Store) TakeSession(ctx context.Context, key agentbus.Digest, state []byte) (taken bool, err error) {
+	return write(ctx, s, "take an A2A session", func(c *conn) (bool, error) {
+		changed, err := c.exec("DELETE FROM a2a_sessions WHERE key = ?1 AND state = ?2", key[:], state)
+		return changed == 1, err
+	})
+}
+
 // taskOfMessage finds the task that a message made or went on with.
 const taskOfMessage = `SELECT digest, id, t.agent, t.principal, payer, context, state, version, owner, created, updated, shown, work, sealed, waits
 	FROM a2a_messages m JOIN a2a_tasks t ON id = task WHERE m.principal = ?1 AND m.agent = ?2 AND message = ?3`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,7 @@ type Tasks interface {
 	DecidedTasks(ctx context.Context, skip func(id string) bool, limit int) ([]agentbus.Task, error)
 	Session(ctx context.Context, key agentbus.Digest) (state []byte, found bool, err error)
 	KeepSession(ctx context.Context, key agentbus.Digest, state []byte, at time.Time) error
+	TakeSession(ctx context.Context, key agentbus.Digest, state []byte) (taken bool, err error)
 }
 
 var tasks = map[string]func(*place){
@@ -31,6 +33,7 @@ var tasks = map[string]func(*place){
 	"TasksGoOnWhenTheirWaitIsDecided":    tasksGoOnWhenTheirWaitIsDecided,
 	"MessagesAndTasksAreForgottenInTime": messagesAndTasksAreForgottenInTime,
 	"ASessionIsWhatWasKeptLast":          aSessionIsWhatWasKeptLast,
+	"ASessionIsTakenByOne":               aSessionIsTakenByOne,
 }
 
 func task(id string) agentbus.Task {
@@ -196,6 +199,36 @@ func aSessionIsWhatWasKeptLast(p *place) { // A24
 	_, found, err = p.Session(t.Context(), key)
 	ok(t, "read", err)
 	same(t, "an old one", found, false)
+}
+
+func aSessionIsTakenByOne(p *place) { // C30, X22
+	t := p.t
+	key := agentbus.TurnKey{Agent: "a"}.Hash()
+	take := func(state string, want bool) {
+		t.Helper()
+		taken, err := p.TakeSession(t.Context(), key, []byte(state))
+		ok(t, "take", err)
+		same(t, "taken "+state, taken, want)
+	}
+	take("one", false)
+	ok(t, "keep", p.KeepSession(t.Context(), key, []byte("one"), began))
+	ok(t, "keep", p.KeepSession(t.Context(), key, []byte("two"), began))
+	take("one", false) // it was replaced since it was read
+	var winners atomic.Int64
+	var takers sync.WaitGroup
+	for range 20 {
+		takers.Go(func() {
+			taken, err := p.TakeSession(t.Context(), key, []byte("two"))
+			ok(t, "take", err)
+			if taken {
+				winners.Add(1)
+			}
+		})
+	}
+	takers.Wait()
+	same(t, "winners", winners.Load(), int64(1))
+	p.reopen()
+	take("two", false)
 }
 
 func tasksGoOnWhenTheirWaitIsDecided(p *place) { // R22
