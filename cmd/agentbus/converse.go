@@ -207,7 +207,7 @@ func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st se
 			return err
 		}
 	}
-	if err := halted(ctx, result, why.why()); err != nil || a.lost == nil {
+	if err := halted(ctx, result, why.why(), ""); err != nil || a.lost == nil {
 		return err
 	}
 	return &failure{exit: exitFailed, what: "the run is over, but what it came to could not be printed", why: cause(a.lost), next: "see agentbus trace " + string(st.Run)}
@@ -222,9 +222,10 @@ func unknownToken(err error) error {
 }
 
 // halted turns a halt that is no success into an error. why is the cause of the
-// last attempt that failed, if any did.
-func halted(ctx context.Context, r *conversation.Result, why string) error {
-	resume, paused := "agentbus resume "+string(r.Run), "paused: "
+// last attempt that failed, if any did; beside is where the run can be resumed, when
+// that is not here.
+func halted(ctx context.Context, r *conversation.Result, why, beside string) error {
+	resume, paused := beside+"agentbus resume "+string(r.Run), "paused: "
 	if r.Halt.Failed { // by on_halt: fail
 		resume, paused = "see agentbus trace "+string(r.Run)+"; it is over, run it anew", "failed: "
 	}

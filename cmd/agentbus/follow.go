@@ -289,5 +289,5 @@ func (v *traceVerb) ended(ctx context.Context, a *app, s server.Store, top *agen
 	if top.Halt == nil {
 		return nil
 	}
-	return halted(ctx, &conversation.Result{Run: top.Run, Execution: top.ID, Halt: *top.Halt}, "")
+	return halted(ctx, &conversation.Result{Run: top.Run, Execution: top.ID, Halt: *top.Halt}, "", "")
 }

@@ -66,7 +66,7 @@ func (v *runVerb) onServer(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	return halted(ctx, &conversation.Result{Run: run, Halt: *halt}, "")
+	return halted(ctx, &conversation.Result{Run: run, Halt: *halt}, "", "where that bus has its store: ")
 }
 
 // wire returns the bus of --server, for a run that it can be asked for.
