@@ -3,7 +3,9 @@ package conversation_test
 import (
 	"cmp"
 	"context"
+	"iter"
 	"slices"
+	"sync"
 	"time"
 
 	"pgregory.net/rapid"
@@ -73,7 +75,7 @@ func (w *whims) drives(rt *rapid.T, c conversation.Conversation, o conversation.
 		w.end, o.Journal, o.Runs, o.MaxHops = cancel, w.m, w.m, rapid.IntRange(1, 4).Draw(rt, "hops")
 		most := 8
 		if !w.calm {
-			most = 10
+			most = 12
 			o.MaxDepth = o.Lineage.Depth + rapid.IntRange(1, 5).Draw(rt, "depth")
 			w.deepest = max(w.deepest, o.MaxDepth) // what was begun goes on under a lower limit
 			o.NoEscalation = rapid.IntRange(0, 3).Draw(rt, "escalates") == 0
@@ -96,11 +98,80 @@ func (w *whims) drives(rt *rapid.T, c conversation.Conversation, o conversation.
 			o.Deadline = time.Now().Add(time.Millisecond)
 		case 10:
 			o.Halt = given[rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3}).Draw(rt, "given")] // mostly one that it can go on from
+		case 11:
+			j := &crowded{recorder: w.m, room: rapid.IntRange(0, 2).Draw(rt, "room")}
+			o.Journal, o.Runs = j, j
+		case 12:
+			w.endsAt(rapid.IntRange(1, 12).Draw(rt, "moment"), rapid.SampledFrom(causes).Draw(rt, "cause"))
+			j := leaving{w.m, w}
+			o.Journal, o.Runs = j, j
 		}
 		_, _ = conversation.Run(ctx, c, o) // whatever becomes of it is replayed
 		cancel(nil)
 		w.m.decide(rt)
 	}
+}
+
+// crowded is a journal with room for so many interrupts.
+type crowded struct {
+	*recorder
+
+	mu   sync.Mutex // guards room
+	room int
+}
+
+func (j *crowded) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	raised := 0
+	if h.Wait != nil {
+		for i := range h.Wait.Asked {
+			if h.Wait.Asked[i].Interrupt != nil {
+				raised++
+			}
+		}
+	}
+	if raised > j.room {
+		return &agentbus.Error{Code: agentbus.CodeOverloaded, Message: "too many wait"}
+	}
+	j.room -= raised
+	return j.recorder.Halt(ctx, l, h, events...)
+}
+
+// leaving is a journal whose drive is ended while it is read or written.
+type leaving struct {
+	*recorder
+	w *whims
+}
+
+func (j leaving) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
+	j.w.moment()
+	return j.recorder.Open(ctx, e, claim)
+}
+
+func (j leaving) Turns(ctx context.Context, id agentbus.ExecutionID) iter.Seq2[agentbus.Turn, error] {
+	j.w.moment()
+	return j.recorder.Turns(ctx, id)
+}
+
+func (j leaving) Interrupt(ctx context.Context, id agentbus.InterruptID) (agentbus.Interrupt, bool, error) {
+	j.w.moment()
+	return j.recorder.Interrupt(ctx, id)
+}
+
+func (j leaving) Begin(ctx context.Context, turns []agentbus.Turn, events ...agentbus.Event) ([]agentbus.Turn, error) {
+	j.w.moment()
+	return j.recorder.Begin(ctx, turns, events...)
+}
+
+func (j leaving) Finish(ctx context.Context, done agentbus.Turn, next *agentbus.Turn, events ...agentbus.Event) error {
+	j.w.moment()
+	return j.recorder.Finish(ctx, done, next, events...)
+}
+
+func (j leaving) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error {
+	j.w.moment()
+	return j.recorder.Halt(ctx, l, h, events...)
 }
 
 var redactor = eventlog.NewRedactor(eventlog.Secret{ID: "keys.alice", Value: agentbus.NewCredential(secretWord)})

@@ -30,7 +30,7 @@ func aTalk(rt *rapid.T, w *whims, plans int, name string) conversation.Conversat
 		}
 		c.Participants, names = append(c.Participants, p), append(names, p.Name)
 	}
-	aPlan(rt, &c, names, plans)
+	aPlan(rt, w, &c, names, plans)
 	c.RecursionLimit = rapid.SampledFrom([]int{0, 0, 0, 2, 5}).Draw(rt, "recursion")
 	c.TokenBudget = int64(rapid.SampledFrom([]int{0, 0, 0, 6, 13}).Draw(rt, "tokens"))
 	if !w.calm && rapid.IntRange(0, 2).Draw(rt, "on halt") == 0 {
@@ -41,6 +41,7 @@ func aTalk(rt *rapid.T, w *whims, plans int, name string) conversation.Conversat
 		c.HaltContains = "STOP"
 	case 1:
 		c.HaltWhen = func(turns []agentbus.Turn) (string, bool) {
+			w.moment()
 			return "again", strings.Contains(turns[len(turns)-1].Reply.Text, "again")
 		}
 	}
@@ -51,7 +52,7 @@ func aTalk(rt *rapid.T, w *whims, plans int, name string) conversation.Conversat
 const plansOfOne, allPlans = 6, 10
 
 // aPlan gives a conversation any plan.
-func aPlan(rt *rapid.T, c *conversation.Conversation, names conversation.RoundRobin, plans int) {
+func aPlan(rt *rapid.T, w *whims, c *conversation.Conversation, names conversation.RoundRobin, plans int) {
 	join := rapid.SampledFrom([]conversation.Join{"", conversation.JoinAny, conversation.JoinQuorum(2), conversation.JoinBestEffort}).Draw(rt, "join")
 	both := conversation.Step{Together: names[:2], Join: join}
 	var relay conversation.Relay
@@ -64,6 +65,7 @@ func aPlan(rt *rapid.T, c *conversation.Conversation, names conversation.RoundRo
 		c.Plan = slices.Concat(names, names[:1])
 	case 2:
 		c.Plan = conversation.PlanFunc(func(done []agentbus.Turn) (conversation.Step, error) {
+			w.moment()
 			return conversation.Step{Speaker: names[len(done)*3%len(names)], Say: fmt.Sprint("say ", len(done)), Done: len(done) == 4, Reason: "four"}, nil
 		})
 	case 3:
@@ -83,15 +85,16 @@ func aPlan(rt *rapid.T, c *conversation.Conversation, names conversation.RoundRo
 		c.Plan, c.MaxTurns = conversation.FanOut{Ask: names[1:], Join: conversation.JoinBestEffort, Synthesizer: names[0]}, 9
 	case 8:
 		both.Say = "both"
-		c.Plan = thirds(both, names)
+		c.Plan = thirds(w, both, names)
 	case 9:
-		c.Plan = thirds(both, relay)
+		c.Plan = thirds(w, both, relay)
 	}
 }
 
 // thirds is a plan of which every third step, from the second on, is of several.
-func thirds(several conversation.Step, other conversation.Plan) conversation.Plan {
+func thirds(w *whims, several conversation.Step, other conversation.Plan) conversation.Plan {
 	return conversation.PlanFunc(func(done []agentbus.Turn) (conversation.Step, error) {
+		w.moment()
 		if len(done)%3 == 1 {
 			return several, nil
 		}

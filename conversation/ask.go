@@ -213,19 +213,35 @@ func tooLarge(failure error) error {
 	}
 }
 
-// tooMany fails the turns that cannot wait, because too many do already.
-func (d *driver) tooMany(ctx context.Context, h *agentbus.Halt, refused error) error {
-	asking := d.asking
-	d.asking = nil
-	for _, now := range asking {
-		t := &now.turn
-		t.State, t.Error, t.Interrupt = agentbus.TurnFailed, d.recordable(refused), nil
-		if err := d.finishTurn(ctx, t, nil, d.told(now)...); err != nil {
-			return err
-		}
-		d.emit(Event{Type: EventTurnFailed, Turn: t, Branch: now.hold > 0})
+// tooMany fails the turns that cannot wait, because too many do already, and goes on
+// as behind any other failure.
+func (d *driver) tooMany(ctx context.Context, full error) (*intent, *agentbus.Halt, error) {
+	now, f := d.asking[0], d.parked
+	d.asking, d.asked, d.parked = nil, nil, nil
+	if f == nil {
+		now.turn.Interrupt = nil
+		return d.fail(ctx, now, full)
 	}
-	return d.halt(ctx, agentbus.Halt{Kind: agentbus.HaltParticipantError, Participant: h.Participant, Error: asking[0].turn.Error})
+	f.last = nil // it is finished
+	for _, b := range f.branches {
+		if b.asked == nil || b.turn.Interrupt == nil { // what somebody below asks has its room
+			continue
+		}
+		if f.last != nil {
+			if err := d.finish(ctx, f.last, nil); err != nil {
+				return nil, nil, err
+			}
+		}
+		b.turn.State, b.turn.Error, b.turn.Interrupt = agentbus.TurnFailed, d.recordable(full), nil
+		b.asked, b.stands, f.last = nil, true, b
+	}
+	switch waiting := f.waiting(); {
+	case f.last == nil:
+		return nil, nil, full
+	case len(waiting) > 0:
+		return d.park(ctx, f, waiting)
+	}
+	return d.joined(ctx, f)
 }
 
 // waiting returns the branches that have asked, and those that wait since before.
@@ -240,7 +256,7 @@ func (f *fan) waiting() (waiting []*branch) {
 
 // park waits for what branches ask (R21): the others are kept.
 func (d *driver) park(ctx context.Context, f *fan, waiting []*branch) (*intent, *agentbus.Halt, error) {
-	d.children = f.children()
+	d.children, d.parked = f.children(), f
 	if f.last != nil {
 		if err := d.finish(ctx, f.last, nil); err != nil {
 			return nil, nil, err

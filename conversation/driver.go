@@ -34,6 +34,7 @@ type driver struct {
 	refused   []agentbus.Event // mentions of the last turn that were not relayed
 	decided   map[int]decided  // by index: of what carried turns ask
 	asking    []*intent        // turns that ask, which go with the halt
+	parked    *fan             // whose branches they are; nil: of none
 	lacked    bool             // it waited for the credential of its payer, and nobody has told that it came
 	asked     *agentbus.Error  // the first that the run waits for
 	left      []*intent        // turns in the middle of which the run halts
@@ -125,17 +126,30 @@ func (d *driver) run(ctx context.Context) error {
 		ctx, expire = context.WithDeadlineCause(ctx, d.options.Deadline, errDeadline)
 		defer expire()
 	}
+	for drive := d.drive; ; {
+		halt, err := d.leased(ctx, cancel, drive)
+		if errors.Is(err, ErrLeave) {
+			return errors.Join(err, d.handBack(ctx))
+		}
+		if halt == nil {
+			return err
+		}
+		halted := d.halt(ctx, *halt)
+		if len(d.asking) == 0 || agentbus.CodeOf(halted) != agentbus.CodeOverloaded {
+			return errors.Join(err, halted)
+		}
+		drive = func(ctx context.Context, cancel context.CancelCauseFunc) (*agentbus.Halt, error) {
+			next, halt, err := d.tooMany(ctx, halted)
+			return d.turn(ctx, cancel, next, halt, err)
+		}
+	}
+}
+
+// leased drives while it renews the lease.
+func (d *driver) leased(ctx context.Context, cancel context.CancelCauseFunc, drive func(context.Context, context.CancelCauseFunc) (*agentbus.Halt, error)) (*agentbus.Halt, error) {
 	stop := d.keepLease(ctx, cancel)
 	defer stop() // also when the reader of the events panics
-	halt, err := d.drive(ctx, cancel)
-	stop()
-	if errors.Is(err, ErrLeave) {
-		return errors.Join(err, d.handBack(ctx))
-	}
-	if halt == nil {
-		return err
-	}
-	return errors.Join(err, d.halt(ctx, *halt))
+	return drive(ctx, cancel)
 }
 
 // drive reads the journal and takes turns until it returns why the run halts.
@@ -262,7 +276,8 @@ func (d *driver) reply() string {
 	return b.String()
 }
 
-// halt stores why the run stopped, and says so.
+// halt stores why the run stopped, and says so. When there is no room for what its
+// turns ask it fails with CodeOverloaded, and the run goes on: see tooMany.
 func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	h.Turns = len(d.turns)
 	stopped := h.Error != nil && h.Error.Code == agentbus.CodeRunStopped
@@ -286,9 +301,6 @@ func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	}
 	faults.At(faults.HaltBefore)
 	err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, append(told, d.ends(&h)...)...)
-	if len(d.asking) > 0 && agentbus.CodeOf(err) == agentbus.CodeOverloaded {
-		return d.tooMany(ctx, &h, err)
-	}
 	if err != nil {
 		return fmt.Errorf("halt run %s: %w", d.execution.ID, err)
 	}

@@ -48,7 +48,7 @@ func newFan(step *Step, stored []agentbus.Turn, index int) *fan {
 	for _, b := range f.branches {
 		switch b.turn.State {
 		case agentbus.TurnFailed:
-			b.stands = step.Join == JoinBestEffort && !lost
+			b.stands = f.met() || step.Join == JoinBestEffort && !lost
 		case agentbus.TurnCancelled:
 			b.stands = f.met()
 		case agentbus.TurnDone, agentbus.TurnPending, agentbus.TurnWaiting:

@@ -164,7 +164,7 @@ func TestResumeWithAnotherJoin(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	o.Force = true
-	if r, err := ran(t.Context(), build(conversation.JoinAny), o); err != nil || outcomes(r.Turns) != "0 a done A|1 b cancelled" {
+	if r, err := ran(t.Context(), build(conversation.JoinAny), o); err != nil || outcomes(r.Turns) != "0 a done A|1 b failed agent_unavailable" {
 		t.Errorf("forced: %v: %s", err, outcomes(r.Turns))
 	}
 }

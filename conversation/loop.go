@@ -20,6 +20,11 @@ func (d *driver) loop(ctx context.Context, cancel context.CancelCauseFunc) (*age
 		return halt, err
 	}
 	next, halt, err := d.first(ctx)
+	return d.turn(ctx, cancel, next, halt, err)
+}
+
+// turn takes turns from the next one on; see loop.
+func (d *driver) turn(ctx context.Context, cancel context.CancelCauseFunc, next *intent, halt *agentbus.Halt, err error) (*agentbus.Halt, error) {
 	for halt == nil && err == nil {
 		if d.gone {
 			cancel(errGone)
@@ -99,10 +104,10 @@ func (d *driver) first(ctx context.Context) (*intent, *agentbus.Halt, error) {
 		if halt != nil || err != nil {
 			return nil, halt, err
 		}
-		d.unwritten = append(d.unwritten, d.credited()...)
 		if next.fan != nil {
 			return next, nil, nil // it begins its branches itself
 		}
+		d.unwritten = append(d.unwritten, d.credited()...)
 		if next.decided.waits {
 			d.account.release(next.held)
 			h, stored := &agentbus.Halt{Kind: agentbus.HaltWaiting, Wait: &agentbus.Wait{}}, d.carried[next.turn.Index]

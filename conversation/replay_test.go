@@ -22,9 +22,10 @@ func TestReplayOfAnyRun(t *testing.T) {
 		plans int
 		calm  bool
 	}{
-		"one at a time":         {plansOfOne, true},
-		"several at once":       {allPlans, true},
-		"one at a time, asking": {plansOfOne, false},
+		"one at a time":           {plansOfOne, true},
+		"several at once":         {allPlans, true},
+		"one at a time, asking":   {plansOfOne, false},
+		"several at once, asking": {allPlans, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -35,6 +35,7 @@ func aborted(cause error) error {
 // returns; the driver's own alone writes and tells.
 func (d *driver) together(ctx context.Context, now *intent) (*intent, *agentbus.Halt, error) {
 	f := now.fan
+	d.unwritten = append(d.unwritten, d.credited()...) // not before: one that is ended first has not gone on
 	if err := d.beginAll(ctx, f); err != nil {
 		d.account.release(now.held)
 		return nil, nil, err

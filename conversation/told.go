@@ -140,6 +140,7 @@ func (d *driver) tools(now *intent) (events []agentbus.Event) {
 		}
 		called := agentbus.NewToolCalled(d.refs[now.who].AgentID, node+":"+cmp.Or(c.Name, "unnamed"), cmp.Or(c.ID, "call_"+node+"_"+strconv.Itoa(i)), inputs)
 		called.ArgsHash = rawjson.CanonicalHash(inputs)
+		asked := d.of(now, agentbus.EventAgentToolCalled, called)
 		result := agentbus.NewToolReturned(&called, nil, &agentbus.EventError{
 			Code: "tool_result_unknown", Message: "the bus runs no tools, and the agent did not tell what came of it",
 		}, 0)
@@ -150,7 +151,7 @@ func (d *driver) tools(now *intent) (events []agentbus.Event) {
 		}
 		returned := d.of(now, agentbus.EventAgentToolReturned, result)
 		returned.CauseBack = 1
-		events = append(events, d.of(now, agentbus.EventAgentToolCalled, called), returned)
+		events = append(events, asked, returned)
 	}
 	return events
 }

@@ -30,6 +30,25 @@ type whims struct {
 	above, deepest int // the depth of who calls, and the highest limit so far; 0: none is told
 	tries          map[agentbus.TurnKey]uint64
 	broken         error // what was promised and not kept
+	moments        int   // until the drive is ended
+	cause          error // by this
+}
+
+// endsAt has a drive ended at the nth moment of its own: see moment.
+func (w *whims) endsAt(n int, cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.moments, w.cause = n, cause
+}
+
+// moment is one in which a drive can be ended that calls nobody: its plan is asked,
+// or its journal.
+func (w *whims) moment() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.moments--; w.moments == 0 {
+		w.end(w.cause)
+	}
 }
 
 func keyOf(c *agentbus.Call) agentbus.TurnKey {

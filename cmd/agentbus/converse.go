@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -21,7 +22,7 @@ type runVerb struct {
 	Name     []string      `sep:"none" help:"The speaker, for each --agent in order; else its model."`
 	KeyEnv   string        `name:"key-env" default:"OPENAI_API_KEY" help:"Environment variable that holds the key of the agents of --agent."`
 	MaxTurns int           `name:"max-turns" placeholder:"N" help:"Turns after which it is over; else the conversation's, or 10."`
-	MaxUSD   string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more."`
+	MaxUSD   *string       `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more."`
 	Timeout  time.Duration `placeholder:"10m" help:"It is over after this time."`
 	Detach   bool          `help:"Print the id of the run and return; a bus that serves over the same store drives it."`
 	Server   string        `placeholder:"URL" help:"A bus that serves: it drives the run, one of its conversations, paid by AGENTBUS_TOKEN. Else it is driven here."`
@@ -86,12 +87,20 @@ func (v *runVerb) start(a *app) (st server.Start, err error) {
 	return st, err
 }
 
+// givenRun refuses the id of no run, such as that of a variable that is not set.
+func givenRun(run string) error {
+	if run == "" {
+		return errors.New("the id of the run is empty")
+	}
+	return nil
+}
+
 // budget reads --max-usd; "" is none.
-func budget(usd string) (*agentbus.Micros, error) {
-	if usd == "" {
+func budget(usd *string) (*agentbus.Micros, error) {
+	if usd == nil {
 		return nil, nil //nolint:nilnil // no budget is no fault
 	}
-	m, err := agentbus.ParseUSD(usd)
+	m, err := agentbus.ParseUSD(*usd) // an empty one too: who gives none means it to be bounded
 	if err != nil {
 		return nil, &failure{exit: exitUsage, what: "--max-usd: " + err.Error(), next: "give an amount of dollars such as 0.50"}
 	}
@@ -137,9 +146,12 @@ func (a *app) key(env string) agentbus.Credential {
 type resumeVerb struct {
 	ID      string        `arg:"" complete:"run" name:"run" help:"The run."`
 	Force   bool          `help:"Resume although the conversation has changed since."`
-	MaxUSD  string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more, all in all; else as it was begun."`
+	MaxUSD  *string       `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more, all in all; else as it was begun."`
 	Timeout time.Duration `placeholder:"10m" help:"It is over after this time."`
 }
+
+// Validate refuses no id.
+func (v *resumeVerb) Validate() error { return givenRun(v.ID) }
 
 // Run resumes: it drives the run again, and the turns that are done stand.
 func (v *resumeVerb) Run(ctx context.Context, a *app) error {
@@ -194,7 +206,7 @@ func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st se
 			return err
 		}
 	}
-	if err := halted(ctx, result, why.why()); err != nil || a.lost == nil {
+	if err := halted(ctx, result, why.why(), ""); err != nil || a.lost == nil {
 		return err
 	}
 	return &failure{exit: exitFailed, what: "the run is over, but what it came to could not be printed", why: cause(a.lost), next: "see agentbus trace " + string(st.Run)}
@@ -209,9 +221,10 @@ func unknownToken(err error) error {
 }
 
 // halted turns a halt that is no success into an error. why is the cause of the
-// last attempt that failed, if any did.
-func halted(ctx context.Context, r *conversation.Result, why string) error {
-	resume, paused := "agentbus resume "+string(r.Run), "paused: "
+// last attempt that failed, if any did; beside is where the run can be resumed, when
+// that is not here.
+func halted(ctx context.Context, r *conversation.Result, why, beside string) error {
+	resume, paused := beside+"agentbus resume "+string(r.Run), "paused: "
 	if r.Halt.Failed { // by on_halt: fail
 		resume, paused = "see agentbus trace "+string(r.Run)+"; it is over, run it anew", "failed: "
 	}
@@ -222,7 +235,7 @@ func halted(ctx context.Context, r *conversation.Result, why string) error {
 		} else if !h.Failed {
 			resume += " --max-usd USD, with more than that"
 		}
-		return &failure{exit: exitBudget, what: paused + h.String(), next: resume}
+		return &failure{exit: exitBudget, what: paused + h.String(), why: h.Reason, next: resume}
 	case agentbus.HaltParticipantError:
 		exit := exitAgent
 		if h.Error != nil {

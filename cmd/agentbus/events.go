@@ -13,7 +13,10 @@ type eventsVerb struct {
 	ID string `arg:"" complete:"run" name:"run" help:"The run."`
 }
 
-// Run prints the events of a run, a line each, by time.
+// Validate refuses no id.
+func (v *eventsVerb) Validate() error { return givenRun(v.ID) }
+
+// Run prints the events of a run, a line each.
 func (v *eventsVerb) Run(ctx context.Context, a *app) error {
 	s, _, err := a.opened(ctx)
 	if err != nil {

@@ -206,6 +206,6 @@ func (a *app) report(ctx context.Context, err error) exitCode {
 	if p.Next != "" {
 		b.WriteString("  next: " + p.Next + "\n")
 	}
-	fmt.Fprint(a.stderr, b.String()) //nolint:errcheck // nobody is left to tell
+	fmt.Fprint(a.stderr, harmless(b.String())) //nolint:errcheck // nobody is left to tell
 	return p.Exit
 }

@@ -192,3 +192,34 @@ func parserOf(t *testing.T) *kong.Node {
 	}
 	return parser.Model.Node
 }
+
+// What is empty, such as a variable of a script that is not set, names no run and
+// bounds nothing: it is refused, before anything is done.
+func TestEmptyArgumentsAreRefused(t *testing.T) {
+	t.Parallel()
+	path := configure(t, "agents: {}\n")
+	for _, args := range [][]string{
+		{"resume", ""},
+		{"stop", ""},
+		{"trace", ""},
+		{"replay", ""},
+		{"events", ""},
+		{"run", "--agent", "http://127.0.0.1:1/v1#a", "--agent", "http://127.0.0.1:1/v1#b", "hello", "--max-usd", ""},
+		{"resume", "run_x", "--max-usd="},
+		{"replay", "run_x", "--from", "1", "--max-usd="},
+	} {
+		code, stdout, said := outcome(t.Context(), append(args, "--config", path)...)
+		if code != int(exitUsage) || stdout != "" || !strings.Contains(said, "the id of the run is empty") && !strings.Contains(said, `--max-usd: "" is not an amount`) {
+			t.Errorf("agentbus %q ended with %d: %s%s", args, code, stdout, said)
+		}
+	}
+}
+
+// An error says nothing that moves their cursor, whoever wrote it.
+func TestErrorsAreHarmless(t *testing.T) {
+	t.Parallel()
+	_, _, said := outcome(t.Context(), "resume", "run_\u202e\x1b[2Jgone", "--config", configure(t, "agents: {}\n"))
+	if !strings.Contains(said, "run_\uFFFD\uFFFD[2Jgone") {
+		t.Errorf("it says %q", said)
+	}
+}

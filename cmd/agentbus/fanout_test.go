@@ -229,3 +229,31 @@ func TestTraceOfAFanOut(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+// R14: the events of a run are printed in their order, also where those of a fan-out
+// happened in another one.
+func TestEventsArePrintedInTheirOrder(t *testing.T) {
+	t.Parallel()
+	path := configure(t, fanOf(3, func(int) *agent { return newAgent(t, "a", 0) }, ""))
+	p := start(t, t.TempDir(), nil, "run", "panel", "go", "--json", "--config", path)
+	said := strings.Join(p.rest(), "\n")
+	if code := p.end(); code != 0 {
+		t.Fatalf("it ended with %d: %s", code, p.stderr.String())
+	}
+	var r struct{ Run string }
+	if err := json.Unmarshal([]byte(said), &r); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, _ := outcome(t.Context(), "events", r.Run, "--json", "--config", path)
+	next := agentbus.Position(0)
+	for line := range strings.Lines(stdout) {
+		var e agentbus.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Position != next {
+			t.Errorf("%s at %d, want %d: %v", e.Type, e.Position, next, err)
+		}
+		next++
+	}
+	if next == 0 {
+		t.Error("nothing was printed")
+	}
+}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,10 +31,11 @@ type news struct {
 	agentbus.Event
 
 	execution *agentbus.Execution
+	latest    time.Time // of what its execution told so far
 }
 
-// news returns the events that were not returned before, of all executions, by
-// time.
+// news returns the events that were not returned before, of all executions: those of
+// each in their order, whatever the clock did, and by time among each other.
 func (f *follower) news(ctx context.Context) (all []news, err error) {
 	executions, err := f.store.Executions(ctx, f.run)
 	if err != nil {
@@ -49,15 +49,19 @@ func (f *follower) news(ctx context.Context) (all []news, err error) {
 		if i == 0 {
 			f.top = *e
 		}
+		var latest time.Time
 		for got, err := range f.store.Events(ctx, e.ID, f.read[e.ID]-1) {
 			if err != nil {
 				return nil, err
 			}
 			f.read[e.ID] = got.Position + 1
-			all = append(all, news{got, e})
+			if got.At.After(latest) {
+				latest = got.At
+			}
+			all = append(all, news{Event: got, execution: e, latest: latest})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b news) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
+	slices.SortStableFunc(all, func(a, b news) int { return a.latest.Compare(b.latest) })
 	return all, nil
 }
 
@@ -285,5 +289,5 @@ func (v *traceVerb) ended(ctx context.Context, a *app, s server.Store, top *agen
 	if top.Halt == nil {
 		return nil
 	}
-	return halted(ctx, &conversation.Result{Run: top.Run, Execution: top.ID, Halt: *top.Halt}, "")
+	return halted(ctx, &conversation.Result{Run: top.Run, Execution: top.ID, Halt: *top.Halt}, "", "")
 }

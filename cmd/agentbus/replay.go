@@ -11,11 +11,14 @@ import (
 
 // replayVerb replays a run, forks it, or compares it with another one.
 type replayVerb struct {
-	ID     string `arg:"" complete:"run" name:"run" help:"The run."`
-	From   *int   `placeholder:"N" help:"Fork it: a new run gets the turns before turn N as they were, at no cost, and calls agents from there on."`
-	Diff   string `complete:"run" placeholder:"RUN2" help:"Show the first difference between the transcripts of the two runs."`
-	MaxUSD string `name:"max-usd" placeholder:"USD" help:"With --from: it pauses before it costs more; else as the run was begun."`
+	ID     string  `arg:"" complete:"run" name:"run" help:"The run."`
+	From   *int    `placeholder:"N" help:"Fork it: a new run gets the turns before turn N as they were, at no cost, and calls agents from there on."`
+	Diff   string  `complete:"run" placeholder:"RUN2" help:"Show the first difference between the transcripts of the two runs."`
+	MaxUSD *string `name:"max-usd" placeholder:"USD" help:"With --from: it pauses before it costs more; else as the run was begun."`
 }
+
+// Validate refuses no id.
+func (v *replayVerb) Validate() error { return givenRun(v.ID) }
 
 // Run replays.
 func (v *replayVerb) Run(ctx context.Context, a *app) error {

@@ -66,7 +66,7 @@ func (v *runVerb) onServer(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	return halted(ctx, &conversation.Result{Run: run, Halt: *halt}, "")
+	return halted(ctx, &conversation.Result{Run: run, Halt: *halt}, "", "where that bus has its store: ")
 }
 
 // wire returns the bus of --server, for a run that it can be asked for.
@@ -210,9 +210,9 @@ func (a *app) told(d *eventlog.Doc, name string) error {
 
 // newsOf is an event of the conversation called name as the wire has it.
 func newsOf(d *eventlog.Doc, name string) *news {
-	return &news{agentbus.Event{
+	return &news{Event: agentbus.Event{
 		Position: d.Sequence, ID: d.EventID, At: d.Timestamp, Type: d.Type, Execution: d.RunID, Run: agentbus.RunID(d.RunID), Turn: d.TurnID, Node: d.NodeID, Data: d.Payload,
-	}, &agentbus.Execution{Conversation: name}}
+	}, execution: &agentbus.Execution{Conversation: name}}
 }
 
 // haltOf returns the halt that an event tells; nil: the run goes on.

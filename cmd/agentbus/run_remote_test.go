@@ -45,7 +45,7 @@ conversations:
 		t.Errorf("%d\n%s\n%s", code, out, errs)
 	}
 	code, out, errs = at("run", "talk", "hello")
-	if code != int(exitWaiting) || !strings.Contains(errs, "agentbus approve int_") {
+	if code != int(exitWaiting) || !strings.Contains(errs, "agentbus approve int_") || !strings.Contains(errs, "; then where that bus has its store: agentbus resume run_") {
 		t.Errorf("%d\n%s\n%s", code, out, errs)
 	}
 	if strings.Contains(out, "fine") {

@@ -97,6 +97,9 @@ type trace struct {
 	Totals     totals               `json:"totals"`
 }
 
+// Validate refuses no id.
+func (v *traceVerb) Validate() error { return givenRun(v.ID) }
+
 // Run prints the tree of a run.
 func (v *traceVerb) Run(ctx context.Context, a *app) error {
 	switch {

@@ -23,6 +23,9 @@ type stopped struct {
 	Cancelled int            `json:"cancelled"`
 }
 
+// Validate refuses no id.
+func (v *stopVerb) Validate() error { return givenRun(v.ID) }
+
 // Run stops the run at the bus that serves it.
 func (v *stopVerb) Run(ctx context.Context, a *app) error {
 	o, err := a.operator(v.operating)

@@ -32,7 +32,7 @@ func TestWatch(t *testing.T) {
 		if turn != "" {
 			e.Turn = agentbus.TurnID("r." + turn)
 		}
-		if err := w.news(&news{e, &agentbus.Execution{Conversation: "talk", Depth: depth}}); err != nil {
+		if err := w.news(&news{Event: e, execution: &agentbus.Execution{Conversation: "talk", Depth: depth}}); err != nil {
 			t.Fatal(err)
 		}
 	}
