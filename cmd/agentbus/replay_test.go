@@ -165,7 +165,7 @@ run ` + run + "\n"
 		types = append(types, e.Type)
 	}
 	events := len(types)
-	types = slices.CompactFunc(types, func(a, b string) bool { return a == b && a == agentbus.EventOutputChunk }) // of a slow answer there are several
+	types = slices.CompactFunc(types, func(a, b string) bool { return a == agentbus.EventOutputChunk && b == a }) // of a slow answer there are several
 	want = "run.started conversation.opened " + strings.Repeat("node.started agent.invocation.started output.chunk agent.invocation.completed "+
 		"provider.usage conversation.exchanged channel.written node.completed ", 4) + "cap.breached run.paused"
 	if diff := cmp.Diff(want, strings.Join(types, " ")); diff != "" {
