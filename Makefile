@@ -14,7 +14,7 @@ UV       := $(BIN)/uv-$(UV_VERSION)/bin/uv
 HELM     := $(BIN)/helm-engine
 
 .DEFAULT_GOAL := build
-.PHONY: build release site clients test lint race bench microbench soak fuzz interop console vuln tidy tools help
+.PHONY: build release site clients test ahead lint race bench microbench soak fuzz interop console vuln tidy tools help
 
 build: ## build bin/agentbus, without cgo
 	CGO_ENABLED=0 go build -trimpath -o bin/agentbus ./cmd/agentbus
@@ -28,14 +28,18 @@ site: ## make site/ of the documents; a link that leads nowhere fails it
 test: ## run all tests; those that need a tool this machine lacks are skipped and name it
 	go test ./...
 
+ahead: ## compile what the tests are made of
+	go list -export -test -deps ./... >/dev/null
+
 lint: $(LINT) ## run golangci-lint as .golangci.yml says
 	$(LINT) config verify
 	$(LINT) run --allow-serial-runners ./...
 
 # Without atexit_sleep_ms, each process under the race detector sleeps for a second
-# before it ends, and the tests start hundreds.
+# before it ends, and the tests start hundreds. The detector needs cgo. The test and
+# lint of the same code vet it.
 race: ## run all tests but those of volume with the race detector, in random order
-	GORACE=atexit_sleep_ms=0 go test -race $(FOREIGN) -short -shuffle=on -timeout 20m ./...
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go test -race -vet=off $(FOREIGN) -short -shuffle=on -timeout 20m ./...
 
 bench: ## measure the bus next to a bare proxy and this disk, into benchmarks/RESULTS.md
 	go run ./benchmarks

@@ -84,7 +84,10 @@ var (
 
 // timeless returns the data of an event without what only a clock can tell.
 func timeless(e *agentbus.Event) []byte {
-	data := lasted.ReplaceAll(clocked.ReplaceAll(e.Data, []byte(`"ts":0`)), nil)
+	data := clocked.ReplaceAll(e.Data, []byte(`"ts":0`))
+	if bytes.Contains(data, []byte(`"durationMs":`)) { // a pattern that may begin with two things is slow to find nothing in a long answer
+		data = lasted.ReplaceAll(data, nil)
+	}
 	data = written.ReplaceAll(data, []byte(`"writtenAt":""`))
 	if e.Type == agentbus.EventCapBreached && bytes.Contains(data, []byte("run-duration")) {
 		return overran.ReplaceAll(data, []byte(`"$1":0`))

@@ -71,6 +71,7 @@ func newSession(t *testing.T, dir string) *session {
 	s.env = []string{
 		"PATH=" + path, "HOME=" + dir, "XDG_CACHE_HOME=" + filepath.Join(dir, ".cache"), "AGENTBUS_LISTEN=" + listen, "AGENTBUS_ADMIN_LISTEN=" + adminListen,
 		"GOCACHE=" + output(t, root, "go", "env", "GOCACHE"), "GOMODCACHE=" + output(t, root, "go", "env", "GOMODCACHE"),
+		"CGO_ENABLED=" + output(t, root, "go", "env", "CGO_ENABLED"), // as the tests are built: all of it is in the cache
 		"ANONYMIZED_TELEMETRY=false", "DO_NOT_TRACK=1", "MASTRA_TELEMETRY_DISABLED=1", "LITELLM_LOCAL_MODEL_COST_MAP=True",
 		"INTEROP=" + interop, // for the scripts in testdata
 	}

@@ -44,6 +44,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 )
 
 //go:embed assets/*
@@ -63,9 +64,9 @@ const AssetPath = "/console/assets/"
 
 // A Console renders pages. It is safe for concurrent use.
 type Console struct {
-	pages  map[string]*template.Template
-	assets map[string]asset  // by their names with hashes
-	names  map[string]string // name → name with its hash
+	pages  map[string]func() (*template.Template, error) // each is parsed when it is first asked for
+	assets map[string]asset                              // by their names with hashes
+	names  map[string]string                             // name → name with its hash
 }
 
 type asset struct {
@@ -73,10 +74,10 @@ type asset struct {
 	body []byte
 }
 
-// New reads the templates and assets that are built in. It fails when one of
-// them is broken, which a test would show.
+// New reads the assets that are built in. A screen is parsed when it is first
+// rendered: every verb of the command line opens a bus, and shows none.
 func New() (*Console, error) {
-	c := &Console{pages: map[string]*template.Template{}, assets: map[string]asset{}, names: map[string]string{}}
+	c := &Console{pages: map[string]func() (*template.Template, error){}, assets: map[string]asset{}, names: map[string]string{}}
 	files, err := assetFiles.ReadDir("assets")
 	if err != nil {
 		return nil, err
@@ -99,20 +100,22 @@ func New() (*Console, error) {
 		return AssetPath + hashed, nil
 	}
 	for _, screen := range screens {
-		t, err := template.New(screen).Funcs(funcs).ParseFS(templateFiles, "templates/layout.html", "templates/parts*.html", "templates/"+screen+".html")
-		if err != nil {
-			return nil, fmt.Errorf("screen %s: %w", screen, err)
-		}
-		c.pages[screen] = t
+		c.pages[screen] = sync.OnceValues(func() (*template.Template, error) {
+			return template.New(screen).Funcs(funcs).ParseFS(templateFiles, "templates/layout.html", "templates/parts*.html", "templates/"+screen+".html")
+		})
 	}
 	return c, nil
 }
 
 // Render answers with a screen. Nothing is written when it fails.
 func (c *Console) Render(w http.ResponseWriter, status int, screen string, p Page) error {
-	t, ok := c.pages[screen]
+	parsed, ok := c.pages[screen]
 	if !ok {
 		return fmt.Errorf("there is no screen %s", screen)
+	}
+	t, err := parsed()
+	if err != nil {
+		return fmt.Errorf("screen %s: %w", screen, err)
 	}
 	for i := range p.Screens {
 		p.Screens[i].Here = p.Screens[i].URL == p.Here
