@@ -34,24 +34,29 @@ var empty = sync.OnceValues(func() (file []byte, err error) {
 })
 
 // Prepare writes an empty store to path, unless there is a file already, and
-// returns path.
+// returns path. The file appears whole: another store of this process may open it at
+// once, and would lose its locks were a descriptor of it closed here.
 func Prepare(tb testing.TB, path string) string {
 	tb.Helper()
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
 	file, err := empty()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the test names it
-	if errors.Is(err, fs.ErrExist) {
-		return path
-	}
+	f, err := os.CreateTemp(filepath.Dir(path), "empty") // its owner alone can read it
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := f.Write(file); err != nil {
-		tb.Fatal(err)
+	_, err = f.Write(file)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		if err = os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
 	}
-	if err := f.Close(); err != nil {
+	if err = errors.Join(err, os.Remove(f.Name())); err != nil {
 		tb.Fatal(err)
 	}
 	return path
