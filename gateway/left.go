@@ -84,6 +84,9 @@ func keptHop(token string) agentbus.Hop {
 // the call and all inside of it come to no more, on whichever process (C13). What a call
 // can cost is kept to where it is known; else one is refused once all is spent.
 func (x *exchange) hopBudgets() (budgets []agentbus.Budget) {
+	if x.allowances == nil {
+		return nil
+	}
 	_, known := x.worstCase()
 	for _, a := range x.allowances {
 		b := agentbus.Budget{Account: hopAccount(x.payer, a.digest), Limit: math.MaxInt64, Calls: a.left.Calls}
