@@ -69,6 +69,11 @@ func (l *lab) round(ctx context.Context, o options, r *report) error {
 			}
 			r.add("added p50 of a call at 1 connection", "fdatasyncs of this disk", (got[agentbus].P50-got[direct].P50)/1000*syncs)
 			r.add("added p50 of ReverseProxy at 1 connection", "fdatasyncs of this disk", (got[bareproxy].P50-got[direct].P50)/1000*syncs)
+			f, err := l.load(ctx, l.floor, s, o.each)
+			if err != nil {
+				return err
+			}
+			r.add("added p50 of a ReverseProxy that syncs twice (G21), at 1 connection", "against ReverseProxy", (f.P50-got[direct].P50)/(got[bareproxy].P50-got[direct].P50))
 		}
 		if s.name == jsonLoad.name {
 			if err := l.cheap(ctx, o, r, got); err != nil {

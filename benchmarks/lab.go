@@ -25,6 +25,7 @@ type lab struct {
 	mock    string // address of the upstream
 	slow    string // of one whose events are a second apart
 	targets []*target
+	floor   *target  // measured for its latency alone
 	absent  []string // peers that are not installed
 	running []*exec.Cmd
 }
@@ -86,6 +87,9 @@ func newLab(ctx context.Context, o options, dir string) (*lab, error) {
 		return l, err
 	}
 	l.targets = append(l.targets, bus)
+	if l.floor, err = l.startFloor(ctx); err != nil {
+		return l, err
+	}
 	return l, l.startPeers(ctx)
 }
 

@@ -53,9 +53,12 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var err error
-	if db := os.Getenv(replicaOf); db != "" {
+	switch db := os.Getenv(replicaOf); {
+	case db != "":
 		err = beReplica(ctx, db)
-	} else {
+	case flag.NArg() == 4 && flag.Arg(0) == floor:
+		err = beFloor(ctx, flag.Args()[1:])
+	default:
 		err = run(ctx, o)
 	}
 	stop()
