@@ -1,7 +1,6 @@
 package gateway_test
 
 import (
-	"crypto/ed25519"
 	"net/http"
 	"strconv"
 	"strings"
@@ -19,19 +18,8 @@ import (
 // and calls as relay.
 func signing(t *testing.T, change func(*gateway.Config), agents ...*agent) (b *bus, up *identity.Hops) {
 	t.Helper()
-	signer := func(issuer string) *identity.Signer {
-		_, key, err := ed25519.GenerateKey(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := identity.NewSigner(identity.SignerConfig{Issuer: issuer, Seed: agentbus.NewCredential(string(key.Seed()))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
 	const issuer = "https://up.example.com"
-	theirs := signer(issuer)
+	theirs := signerOf(t, issuer)
 	up, err := identity.NewHops(identity.HopsConfig{Signer: theirs, Proofs: unproved{}, Client: http.DefaultClient})
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +30,7 @@ func signing(t *testing.T, change func(*gateway.Config), agents ...*agent) (b *b
 			gateway.HopKeeper
 		})
 		hops, err := identity.NewHops(identity.HopsConfig{
-			Signer: signer("https://here.example.com"), Proofs: store, Client: &http.Client{Transport: cardOf(theirs.Card())},
+			Signer: signerOf(t, "https://here.example.com"), Proofs: store, Client: &http.Client{Transport: cardOf(theirs.Card())},
 			Trust: []identity.HopIssuer{{Issuer: issuer, Caller: "relay"}},
 		})
 		if err != nil {

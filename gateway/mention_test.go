@@ -306,6 +306,20 @@ func (c cardOf) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(c)), Request: r}, nil
 }
 
+// signerOf signs in the name of an issuer, with a key of its own.
+func signerOf(t *testing.T, issuer string) *identity.Signer {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := identity.NewSigner(identity.SignerConfig{Issuer: issuer, Seed: agentbus.NewCredential(string(key.Seed()))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // unproved remembers no proof.
 type unproved struct{ identity.Proofs }
 
@@ -315,18 +329,7 @@ type unproved struct{ identity.Proofs }
 func TestX10SignedHopsOfOthers(t *testing.T) {
 	t.Parallel()
 	const issuer, here = "https://up.example.com", "https://here.example.com"
-	signer := func(issuer string) *identity.Signer {
-		_, key, err := ed25519.GenerateKey(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := identity.NewSigner(identity.SignerConfig{Issuer: issuer, Seed: agentbus.NewCredential(string(key.Seed()))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	up := signer(issuer)
+	up := signerOf(t, issuer)
 	theirs, err := identity.NewHops(identity.HopsConfig{Signer: up, Proofs: unproved{}, Client: http.DefaultClient})
 	if err != nil {
 		t.Fatal(err)
@@ -343,7 +346,7 @@ func TestX10SignedHopsOfOthers(t *testing.T) {
 			gateway.HopKeeper
 		})
 		hops, err := identity.NewHops(identity.HopsConfig{
-			Signer: signer(here), Proofs: store, Client: &http.Client{Transport: cardOf(up.Card())},
+			Signer: signerOf(t, here), Proofs: store, Client: &http.Client{Transport: cardOf(up.Card())},
 			Trust: []identity.HopIssuer{{Issuer: issuer, Caller: "relay"}},
 		})
 		if err != nil {

@@ -80,6 +80,16 @@ func newSlack(t *testing.T) *slack {
 	return s
 }
 
+// signer signs in its name, with its key.
+func (s *slack) signer(t *testing.T) *identity.Signer {
+	t.Helper()
+	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer
+}
+
 func (s *slack) asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -358,10 +368,7 @@ func TestC24ACL(t *testing.T) {
 func TestC25Rebinding(t *testing.T) {
 	t.Parallel()
 	s := newSlack(t)
-	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer := s.signer(t)
 	now := func() time.Time { return at }
 	shown := agentbus.Evidence{Issuer: "i", Method: "m", Assurance: "platform", Subject: "bus:agent", OnBehalfOf: []string{"user"}, Digest: agentbus.Digest{7}}
 	shown.Original, shown.Expires = agentbus.NewCredential("original"), at.Add(time.Minute)
@@ -432,11 +439,7 @@ func TestC25Rebinding(t *testing.T) {
 func TestC25WhatCannotGoOn(t *testing.T) {
 	t.Parallel()
 	s := newSlack(t)
-	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wraps, err := identity.NewRebinder(identity.RebinderConfig{Signer: signer, Now: func() time.Time { return at }})
+	wraps, err := identity.NewRebinder(identity.RebinderConfig{Signer: s.signer(t), Now: func() time.Time { return at }})
 	if err != nil {
 		t.Fatal(err)
 	}

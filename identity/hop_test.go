@@ -20,18 +20,11 @@ import (
 func TestSignedHops(t *testing.T) {
 	t.Parallel()
 	s, stranger := newSlack(t), newSlack(t)
-	signer := func(s *slack) *identity.Signer {
-		got, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got
-	}
 	now := at
 	hops := func(s *slack, trust ...identity.HopIssuer) (*identity.Hops, *proofs, *strings.Builder) {
 		used, log := &proofs{}, &strings.Builder{}
 		h, err := identity.NewHops(identity.HopsConfig{
-			Signer: signer(s), Trust: trust, Client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, Proofs: used, Logger: logTo(log), Now: func() time.Time { return now },
+			Signer: s.signer(t), Trust: trust, Client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, Proofs: used, Logger: logTo(log), Now: func() time.Time { return now },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -133,11 +126,7 @@ func TestSignedHops(t *testing.T) {
 func TestVerifyRun(t *testing.T) {
 	t.Parallel()
 	s := newSlack(t)
-	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := identity.NewHops(identity.HopsConfig{Signer: signer, Proofs: &proofs{}})
+	h, err := identity.NewHops(identity.HopsConfig{Signer: s.signer(t), Proofs: &proofs{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,11 +214,7 @@ func TestVerifyRun(t *testing.T) {
 func TestVerifyRunWithoutItsLastHop(t *testing.T) {
 	t.Parallel()
 	s := newSlack(t)
-	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := identity.NewHops(identity.HopsConfig{Signer: signer, Proofs: &proofs{}})
+	h, err := identity.NewHops(identity.HopsConfig{Signer: s.signer(t), Proofs: &proofs{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,11 +252,7 @@ func TestVerifyRunWithoutItsLastHop(t *testing.T) {
 func TestC16ALongWay(t *testing.T) {
 	t.Parallel()
 	s := newSlack(t)
-	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := identity.NewHops(identity.HopsConfig{Signer: signer, Proofs: &proofs{}})
+	h, err := identity.NewHops(identity.HopsConfig{Signer: s.signer(t), Proofs: &proofs{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,12 +273,8 @@ func TestC16ALongWay(t *testing.T) {
 func TestC16BehindAnExpiredHop(t *testing.T) {
 	t.Parallel()
 	s := newSlack(t)
-	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: s.url, Seed: agentbus.NewCredential(string(s.key.Seed())), KeyID: "k1"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	now := at
-	h, err := identity.NewHops(identity.HopsConfig{Signer: signer, Proofs: &proofs{}, Now: func() time.Time { return now }})
+	h, err := identity.NewHops(identity.HopsConfig{Signer: s.signer(t), Proofs: &proofs{}, Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}

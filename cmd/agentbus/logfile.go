@@ -83,7 +83,7 @@ func (l *lines) Write(p []byte) (int, error) {
 
 // plain takes the line of a record that is no warning and plain, which that of a
 // call is, and reports whether it did. It is the line that the JSON handler would
-// write, in a third of the time.
+// write.
 func (l *lines) plain(r slog.Record) bool {
 	if r.Level >= slog.LevelWarn {
 		return false
