@@ -234,33 +234,23 @@ func TestC24AccessByEvidence(t *testing.T) {
 // the one before it.
 func TestC16SignedHopsBetweenBuses(t *testing.T) {
 	t.Parallel()
-	_, key, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := newA2A(t, "writer", answerWith(http.StatusOK, rpcDone))
-	signed := func(issuer string) func(*gateway.Config) {
-		return func(g *gateway.Config) {
-			store := g.Ledger.(interface { //nolint:errcheck // the store of every bus here
-				identity.Proofs
-				gateway.HopKeeper
-			})
-			signer, err := identity.NewSigner(identity.SignerConfig{Issuer: issuer, Seed: agentbus.NewCredential(string(key.Seed()))})
-			if err != nil {
-				t.Fatal(err)
-			}
-			hops, err := identity.NewHops(identity.HopsConfig{
-				Signer: signer, Proofs: store, Client: &http.Client{Transport: transport(t)},
-				Trust: []identity.HopIssuer{{Issuer: "http://127.0.0.1:1", Caller: "relay"}},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			g.Hops, g.HopKeeper, g.Issuer = hops, store, issuer
-			g.WellKnown = map[string][]byte{"/.well-known/jwks.json": signer.JWKS()}
+	const issuer = "http://127.0.0.1"
+	a, signer := newA2A(t, "writer", answerWith(http.StatusOK, rpcDone)), signerOf(t, issuer)
+	b := newBus(t, func(g *gateway.Config) {
+		store := g.Ledger.(interface { //nolint:errcheck // the store of every bus here
+			identity.Proofs
+			gateway.HopKeeper
+		})
+		hops, err := identity.NewHops(identity.HopsConfig{
+			Signer: signer, Proofs: store, Client: &http.Client{Transport: transport(t)},
+			Trust: []identity.HopIssuer{{Issuer: "http://127.0.0.1:1", Caller: "relay"}},
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	b := newBus(t, signed("http://127.0.0.1"), a)
+		g.Hops, g.HopKeeper, g.Issuer = hops, store, issuer
+		g.WellKnown = map[string][]byte{"/.well-known/jwks.json": signer.JWKS()}
+	}, a)
 	for i, id := range []string{"r.t0.writer", "r.t1.writer"} {
 		headers := append(turn("r", id), asRelay, forAlice, depth+"1")
 		if i == 1 {

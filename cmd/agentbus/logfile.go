@@ -69,10 +69,16 @@ type lines struct {
 	w  *bufio.Writer
 }
 
-// Write takes a line. One that does not fit makes those before it be written.
+// Write takes a line.
 func (l *lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.add(p)
+}
+
+// add takes a line while mu is held. One that does not fit makes those before it
+// be written.
+func (l *lines) add(p []byte) (int, error) {
 	if len(p) > l.w.Available() {
 		if err := l.w.Flush(); err != nil {
 			return 0, err
@@ -90,12 +96,11 @@ func (l *lines) plain(r slog.Record) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	line, plain := appendLine(l.w.AvailableBuffer(), r)
-	if !plain || len(line) > l.w.Available() { // one that does not fit is moved by Write
-		return false
+	line, plain := appendLine(l.w.AvailableBuffer(), r) // one that does not fit has moved out of the buffer
+	if plain {
+		_, _ = l.add(line) // a log that cannot be written has nobody to tell
 	}
-	_, _ = l.w.Write(line) // it fits: nothing is written yet
-	return true
+	return plain
 }
 
 // appendLine appends the line of a record as the JSON handler writes it, and reports

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tidwall/gjson"
 )
 
 // file is a writer that counts its writes.
@@ -48,6 +52,34 @@ func TestCalmLog(t *testing.T) {
 	stop()
 	if !strings.HasSuffix(f.String(), `"msg":"last","bus":1}`+"\n") {
 		t.Error("what was logged last is lost")
+	}
+}
+
+// TestFullLog: G32, a line that does not fit any more, or never would, is written
+// whole, behind those before it.
+func TestFullLog(t *testing.T) {
+	t.Parallel()
+	f := &file{}
+	h, stop := newCalmLog(t.Context(), f, slog.LevelInfo)
+	log, want := slog.New(h), []string{}
+	for i := range 200 {
+		path := strconv.Itoa(i) + strings.Repeat("/long", 200)
+		if i == 150 {
+			path = strings.Repeat("/longer", logBuffer/5)
+		}
+		log.Info("call", "path", path)
+		want = append(want, path)
+	}
+	stop()
+	var got []string
+	for line := range strings.Lines(f.String()) {
+		got = append(got, gjson.Get(line, "path").Str)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%d lines of %d", len(got), len(want))
+	}
+	if f.writes > 10 {
+		t.Errorf("%d writes", f.writes)
 	}
 }
 

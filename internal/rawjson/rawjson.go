@@ -81,10 +81,10 @@ func AppendText(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// AppendHeader appends a header as a JSON object, as encoding/json writes it.
-func AppendHeader(b []byte, h http.Header) []byte {
+// HeaderText returns a header as a JSON object, as encoding/json writes it.
+func HeaderText(h http.Header) string {
 	if h == nil {
-		return append(b, "null"...)
+		return "null"
 	}
 	var room [16]string
 	names := room[:0]
@@ -92,14 +92,14 @@ func AppendHeader(b []byte, h http.Header) []byte {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	b = append(b, '{')
+	b := append(make([]byte, 0, 256), '{')
 	for i, name := range names {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = appendTexts(append(AppendText(b, name), ':'), h[name])
 	}
-	return append(b, '}')
+	return string(append(b, '}'))
 }
 
 // appendTexts appends a list of texts.

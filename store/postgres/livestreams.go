@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // followersRoom is where those wait who want to know which of their streams
@@ -50,7 +51,7 @@ func (s *Store) WatchFollowers() (rung <-chan struct{}, release func()) {
 func (s *Store) TellStream(ctx context.Context, key agentbus.Digest, p agentbus.StreamPiece) error {
 	const what = "tell a piece of a stream"
 	_, err := s.readers.Exec(ctx, "INSERT INTO stream_pieces (call_id, attempt, place, status, head, data) VALUES ($1, $2, $3, $4, $5, $6)",
-		p.Call, int64(p.Attempt), int64(p.Place), int64(p.Status), headerText(p.Header), blob(p.Data))
+		p.Call, int64(p.Attempt), int64(p.Place), int64(p.Status), rawjson.HeaderText(p.Header), blob(p.Data))
 	if err != nil {
 		return unavailable(ctx, what, err)
 	}

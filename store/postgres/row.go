@@ -3,14 +3,12 @@ package postgres
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/agentbus/agentbus"
-	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // row is one result, read column by column in the order of its SELECT. A NULL
@@ -133,9 +131,6 @@ func jsonText(v any) (any, error) {
 	}
 	return string(b), nil
 }
-
-// headerText returns the header of an answer as JSON text.
-func headerText(h http.Header) string { return string(rawjson.AppendHeader(make([]byte, 0, 256), h)) }
 
 // notesText returns notes as they are stored; NULL for none.
 func notesText(notes []string) any {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // errFenced answers a write of an attempt that the ledger no longer knows as
@@ -67,7 +68,7 @@ func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
 		return unavailable(ctx, what, &rowError{err})
 	}
 	var pieces []frame
-	reply := &stowed{head: headerText(st.Reply.Header)}
+	reply := &stowed{head: rawjson.HeaderText(st.Reply.Header)}
 	if !st.Drop {
 		pieces, reply.body, reply.packed = cut(bytes.Clone(st.Reply.Body))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // executingFollowed holds for rows w whose call is executing under their attempt.
@@ -41,7 +42,7 @@ func (s *Store) WatchFollowers() (rung <-chan struct{}, release func()) { return
 func (s *Store) TellStream(ctx context.Context, _ agentbus.Digest, p agentbus.StreamPiece) error {
 	_, err := writeWith(ctx, s, "tell a piece of a stream", true, func(c *conn) (struct{}, error) {
 		_, err := c.exec("INSERT INTO stream_pieces (call_id, attempt, place, status, head, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-			p.Call, int64(p.Attempt), int64(p.Place), int64(p.Status), headerText(p.Header), blob(p.Data))
+			p.Call, int64(p.Attempt), int64(p.Place), int64(p.Status), rawjson.HeaderText(p.Header), blob(p.Data))
 		return struct{}{}, err
 	})
 	return err

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 func dropFrames(c *conn, call int64) error {
@@ -58,7 +59,7 @@ func appendFrames(c *conn, call int64, data []byte, packed bool) error {
 // spent (G27). CodeLeaseLost: the call is not executing under that attempt.
 // CodeRunNotFound: one of st.Tasks is another payer's (A12).
 func (s *Store) Settle(ctx context.Context, st agentbus.Settlement) error {
-	head := headerText(st.Reply.Header)
+	head := rawjson.HeaderText(st.Reply.Header)
 	_, err := write(ctx, s, "settle a call", func(c *conn) (struct{}, error) { return struct{}{}, settle(c, &st, head) })
 	return err
 }
