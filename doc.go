@@ -20,4 +20,14 @@
 // The package is types and functions on them: no I/O, no goroutine. It imports
 // the standard library and golang.org/x/text only. The rules it keeps are
 // named P1 to P25; docs/protocol.md tells them.
+//
+// # Where to go from here
+//
+//   - An agent over HTTP is a Backend by packages openai and a2a; a program is
+//     one by execagent, and a function by [Answer].
+//   - Package conversation lets Backends take turns, durably; package policy
+//     gives them deadlines, retries, breakers and budgets.
+//   - Package server runs a whole bus from a configuration; package gateway is
+//     its handler alone, to mount in a service.
+//   - Package agentbustest is a bus for tests.
 package agentbus

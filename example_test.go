@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/agentbus/agentbus"
 )
@@ -53,6 +54,59 @@ func ExampleRunID_Turn() {
 	// Output: conv_abc.t0.gpt-5-codex conv_abc.t1.anon
 }
 
+// counter is an agent that counts what it was asked.
+type counter struct{ calls atomic.Int64 }
+
+func (b *counter) Call(_ context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+	return func(yield func(agentbus.Chunk, error) bool) {
+		if len(c.Messages) == 0 {
+			yield(agentbus.Chunk{}, &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "there is no message; send one"})
+			return
+		}
+		yield(agentbus.Chunk{Text: fmt.Sprintf("question %d: %s", b.calls.Add(1), c.Messages[0].Content), Finish: "stop"}, nil)
+	}
+}
+
+// A backend of one's own is anything with this method. It does nothing before its
+// answer is read. Answer makes one of a function that answers at once.
+func ExampleBackend() {
+	var b agentbus.Backend = &counter{}
+	reply, err := agentbus.Collect(b.Call(context.Background(), &agentbus.Call{Messages: []agentbus.Message{{Role: agentbus.RoleUser, Content: "is it ready?"}}}))
+	fmt.Println(reply.Text, err)
+	_, err = agentbus.Collect(b.Call(context.Background(), &agentbus.Call{}))
+	fmt.Println(err)
+	// Output:
+	// question 1: is it ready? <nil>
+	// invalid_request: there is no message; send one
+}
+
+// A middleware sees each call on its way in and each chunk on its way out, so it
+// works for streams and whole answers alike. This one tells what calls use.
+func ExampleMiddleware() {
+	var meter agentbus.Middleware = func(next agentbus.Backend) agentbus.Backend {
+		return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+			return func(yield func(agentbus.Chunk, error) bool) {
+				for chunk, err := range next.Call(ctx, c) {
+					if chunk.Usage != nil {
+						fmt.Println(c.Agent, "used", chunk.Usage.OutputTokens, "tokens")
+					}
+					if !yield(chunk, err) {
+						return
+					}
+				}
+			}
+		})
+	}
+	critic := agentbus.Answer(func(context.Context, *agentbus.Call) (agentbus.Chunk, error) {
+		return agentbus.Chunk{Text: "no objection", Usage: &agentbus.Usage{OutputTokens: 2}}, nil
+	})
+	reply, err := agentbus.Collect(agentbus.Wrap(critic, meter).Call(context.Background(), &agentbus.Call{Agent: "critic"}))
+	fmt.Println(reply.Text, err)
+	// Output:
+	// critic used 2 tokens
+	// no objection <nil>
+}
+
 // A call is what an agent is asked, and where in its run it stands.
 func ExampleCall() {
 	run := agentbus.RunID("conv_abc")
@@ -86,20 +140,25 @@ func ExampleChunk() {
 	// "" "stop" <nil>
 }
 
+// The first middleware that is listed sees a call first.
 func ExampleWrap() {
+	announce := func(name string) agentbus.Middleware {
+		return func(next agentbus.Backend) agentbus.Backend {
+			return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+				fmt.Println(name, "passes", c.Agent, "on")
+				return next.Call(ctx, c)
+			})
+		}
+	}
 	critic := agentbus.Answer(func(context.Context, *agentbus.Call) (agentbus.Chunk, error) {
 		return agentbus.Chunk{Text: "no objection"}, nil
 	})
-	announce := func(next agentbus.Backend) agentbus.Backend {
-		return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
-			fmt.Println("calling", c.Agent)
-			return next.Call(ctx, c)
-		})
-	}
-	reply, err := agentbus.Collect(agentbus.Wrap(critic, announce).Call(context.Background(), &agentbus.Call{Agent: "critic"}))
+	agent := agentbus.Wrap(critic, announce("the deadline"), announce("the retry"))
+	reply, err := agentbus.Collect(agent.Call(context.Background(), &agentbus.Call{Agent: "critic"}))
 	fmt.Println(reply.Text, err)
 	// Output:
-	// calling critic
+	// the deadline passes critic on
+	// the retry passes critic on
 	// no objection <nil>
 }
 

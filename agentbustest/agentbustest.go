@@ -122,8 +122,7 @@ func (b *Bus) Drive(ctx context.Context, s server.Start) (*conversation.Result, 
 	if s.Authorization.IsZero() {
 		s.Authorization = b.keys[User]
 	}
-	noKey := func(string) agentbus.Credential { return agentbus.Credential{} }
-	for e, err := range b.server.Converse(ctx, s, noKey) {
+	for e, err := range b.server.Converse(ctx, s, nil) {
 		if err != nil {
 			return nil, err
 		}

@@ -2,7 +2,6 @@ package agentbustest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -32,21 +31,20 @@ func (o *outside) end() {
 	}
 }
 
-func begin() (*outside, error) {
+func begin() *outside {
 	dir, err := os.MkdirTemp("", "agentbustest")
+	if err != nil {
+		panic(err)
+	}
 	o := &outside{dir: dir}
-	o.Cleanup(func() { err = errors.Join(err, os.RemoveAll(dir)) })
-	return o, err
+	o.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return o
 }
 
 // A critic that fails once and breaks off once is asked three times, under one
 // turn id, and paid once.
 func Example() {
-	t, err := begin() // in a test: t is its *testing.T
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	t := begin() // in a test: t is its *testing.T
 	defer t.end()
 	bus := agentbustest.New(t, agentbustest.Config{
 		Agents: map[string]agentbustest.Agent{
@@ -76,11 +74,7 @@ conversations:
 }
 
 func ExampleBus_Ask() {
-	t, err := begin()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	t := begin()
 	defer t.end()
 	bus := agentbustest.New(t, agentbustest.Config{Agents: map[string]agentbustest.Agent{"greeter": {Answers: []agentbustest.Answer{{Text: "good morning"}, {Text: "you again"}}}}})
 	for range 2 {
@@ -95,11 +89,7 @@ func ExampleBus_Ask() {
 // Agents are given as what they are: a server, a Backend, or a script of answers
 // that fail.
 func ExampleAgent() {
-	t, err := begin()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	t := begin()
 	defer t.end()
 	mine := agentbus.Answer(func(_ context.Context, c *agentbus.Call) (agentbus.Chunk, error) {
 		return agentbus.Chunk{Text: "you said " + c.Messages[0].Content}, nil
@@ -119,11 +109,7 @@ func ExampleAgent() {
 
 // What an agent was sent tells which turn it served, and what it was told.
 func ExampleBus_Requests() {
-	t, err := begin()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	t := begin()
 	defer t.end()
 	bus := agentbustest.New(t, agentbustest.Config{
 		Agents: map[string]agentbustest.Agent{"ann": {Answers: []agentbustest.Answer{{Text: "good morning"}}}, "bob": {}},
@@ -141,11 +127,7 @@ func ExampleBus_Requests() {
 
 // A halt that is not final is resumed, here with more money.
 func ExampleBus_Drive() {
-	t, err := begin()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	t := begin()
 	defer t.end()
 	bus := agentbustest.New(t, agentbustest.Config{
 		Agents: map[string]agentbustest.Agent{"ann": {}, "bob": {}},
@@ -156,7 +138,7 @@ conversations: {talk: {participants: [{agent: ann}, {agent: bob}], max_turns: 2,
 	})
 	result := bus.Run("talk", "begin")
 	fmt.Println(len(result.Turns), result.Halt.Kind)
-	result, err = bus.Drive(context.Background(), server.Start{Run: result.Run, Resume: true, Budget: new(agentbus.Micros(1_000_000))})
+	result, err := bus.Drive(context.Background(), server.Start{Run: result.Run, Resume: true, Budget: new(agentbus.Micros(1_000_000))})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -169,11 +151,7 @@ conversations: {talk: {participants: [{agent: ann}, {agent: bob}], max_turns: 2,
 
 // A conversation that is replayed calls nobody, and is made again to the byte.
 func ExampleReplay() {
-	t, err := begin()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	t := begin()
 	defer t.end()
 	bus := agentbustest.New(t, agentbustest.Config{
 		Agents: map[string]agentbustest.Agent{"author": {Answers: []agentbustest.Answer{{Text: "done"}}}, "critic": {}},

@@ -1,7 +1,8 @@
-// Package eventlog gives the events of an execution to those who follow it: as
-// documents of the event wire, by server-sent events, by long polls, and without
-// what is secret (agent-events E9 to E15, E28). It reads from the store alone, so
-// that a follower that is slow, or comes back, costs what it reads.
+// Package eventlog gives the events of an execution to those who follow it
+// (agent-events E9 to E15, E28). [Follow] is for programs in Go; a [Stream] writes
+// server-sent events, a [Follower] answers long polls, and a [Redactor] takes
+// secrets out before anything is stored. Events are read from the store alone, so a
+// follower that is slow, or comes back, costs no more than what it reads.
 package eventlog
 
 import (

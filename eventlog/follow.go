@@ -139,8 +139,8 @@ func (f *Follower) look(ctx context.Context) error {
 	return nil
 }
 
-// Follow yields the events of an execution behind after, then those that come,
-// until the run has ended, ctx ends, which is no error, or an error.
+// Follow yields the events of an execution behind c.After, then those to come. It
+// ends with the run, with ctx, which is no error, or with the first error.
 func Follow(ctx context.Context, c Config) iter.Seq2[agentbus.Event, error] {
 	return func(yield func(agentbus.Event, error) bool) {
 		for f := NewFollower(c); ; {

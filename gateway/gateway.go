@@ -2,6 +2,11 @@
 // decides whether it may pass and who pays, executes it once per turn, and
 // proxies it. Its policy is the list of stages in [New], in the order a request
 // meets them (G2).
+//
+// A [Gateway] is an http.Handler. What it needs to know comes by [Config]: the
+// agents by a [Router], which [NewTable] makes of a list of [Target]; the callers
+// by an [Identifier], of package identity; a [Ledger] and a [Recorder], which each
+// store is. Package server puts all of this together from a configuration.
 package gateway
 
 import (

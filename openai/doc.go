@@ -1,7 +1,6 @@
-// Package openai speaks the chat completions dialect, in both directions.
+// Package openai speaks OpenAI's chat completions API, in both directions.
 //
-// A [Backend] calls an agent that is an OpenAI-compatible URL; [Handler] makes
-// any [agentbus.Backend] such a URL. What travels is text, tool calls,
-// reasoning, usage and cost. Lineage travels in the headers of the protocol and
-// nowhere else.
+// A [Backend] calls an agent at an OpenAI-compatible URL; [Handler] serves any
+// [agentbus.Backend] at such a URL. Text, tool calls, reasoning, usage and cost
+// travel in the body, and lineage in the headers of the protocol only.
 package openai

@@ -92,7 +92,7 @@ func (sp *spec) tell(o *conversation.Options) {
 
 // Converse drives a conversation here: its agents are called through this bus's
 // own gateway, in memory. The events are those of [conversation.Stream]. key is
-// asked for the keys of peers when a run of theirs is resumed.
+// asked for the keys of peers when a run of theirs is resumed; nil: they have none.
 //
 // A run that somebody pays for and that is resumed without Authorization goes on
 // with its sealed credential, or halts with [agentbus.HaltWaitingAuth] (R18).
@@ -256,6 +256,9 @@ func (sp *spec) again(st *Start, key func(string) agentbus.Credential) {
 		sp.Budget = st.Budget
 	}
 	sp.Timeout = max(sp.Timeout, st.Timeout)
+	if key == nil {
+		return
+	}
 	for i := range sp.Peers {
 		sp.Peers[i].Key = key(sp.Peers[i].KeyEnv)
 	}

@@ -1,6 +1,7 @@
 // Package server is the wiring: it is the only package that knows both sides of
 // every interface. It opens the store, builds the agents, the gateway and the
-// conversations of a configuration, and serves them.
+// conversations of a configuration, and serves them. A program that wants a bus
+// inside reads a configuration with package config and gives it to [New].
 package server
 
 import (

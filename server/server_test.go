@@ -126,8 +126,7 @@ conversations:
 // converse drives a conversation to its halt.
 func converse(t *testing.T, s *server.Server, st server.Start) *conversation.Result {
 	t.Helper()
-	noKey := func(string) agentbus.Credential { return agentbus.Credential{} }
-	for e, err := range s.Converse(t.Context(), st, noKey) {
+	for e, err := range s.Converse(t.Context(), st, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -157,7 +157,7 @@ func (b *starts) perform(st Start, opened chan<- error) {
 		opened <- err
 		return
 	}
-	c, o, err := b.now().prepare(ctx, &st, func(string) agentbus.Credential { return agentbus.Credential{} })
+	c, o, err := b.now().prepare(ctx, &st, nil)
 	if err != nil {
 		opened <- err
 		return

@@ -102,8 +102,7 @@ func TestStop(t *testing.T) {
 	}
 	s = buildAt(t, path, yaml)
 	defer closed(t, s)
-	noKey := func(string) agentbus.Credential { return agentbus.Credential{} }
-	for e, err := range s.Converse(t.Context(), server.Start{Run: run, Resume: true}, noKey) {
+	for e, err := range s.Converse(t.Context(), server.Start{Run: run, Resume: true}, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,6 @@
-// Package storetest holds the promises of a store as tests. Every store passes
-// the same ones; what a name says in a test is what callers may rely on.
+// Package storetest holds the promises of a store as tests: what the name of a
+// test says is what callers may rely on. The stores of this module pass them, and
+// so must one of your own; see [Run].
 package storetest
 
 import (
