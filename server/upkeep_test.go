@@ -1,10 +1,8 @@
 package server_test
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -25,16 +23,10 @@ func TestRetention(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, "a")
 	s := open(t, fmt.Sprintf("agents: {a: {kind: openai, url: %q, price: {call: 0.01}}}\nretention: {replies: 1s}\nrecording: {requests: true}\n", a.URL+"/v1"))
-	ctx, stop := context.WithCancel(t.Context())
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ctx, l) }()
+	addr, stop := serveAt(t, s)
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	status, body := repeat(t, client, l.Addr().String())
+	status, body := repeat(t, client, addr)
 	if status != http.StatusOK || !strings.Contains(body, "a 1") {
 		t.Errorf("at first: %d %s", status, body)
 	}
@@ -42,7 +34,7 @@ func TestRetention(t *testing.T) {
 	defer tick.Stop()
 	for status == http.StatusOK { // until the answer is swept
 		<-tick.C
-		if status, body = repeat(t, client, l.Addr().String()); status == http.StatusOK && !strings.Contains(body, "a 1") {
+		if status, body = repeat(t, client, addr); status == http.StatusOK && !strings.Contains(body, "a 1") {
 			t.Errorf("a duplicate: %s", body)
 		}
 	}
@@ -50,14 +42,12 @@ func TestRetention(t *testing.T) {
 		t.Errorf("at last: %d %s", status, body)
 	}
 	for recorded := true; recorded; <-tick.C {
+		var err error
 		if _, recorded, err = s.Store().Recording(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stop()
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
 	balances, err := s.Store().Balances(t.Context(), "user-123")
 	if err != nil || len(balances) != 1 || balances[0].Charged != 10_000 || balances[0].Calls != 1 || len(a.headers()) != 1 {
 		t.Errorf("balances: %+v, %v; the agent was called %d times", balances, err, len(a.headers()))

@@ -1,8 +1,6 @@
 package server_test
 
 import (
-	"context"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,20 +17,9 @@ import (
 // onTheWire serves s with its workers, and returns who asks it over A2A.
 func onTheWire(t *testing.T, s *server.Server) *three {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	return &three{b: s, url: "http://" + l.Addr().String() + "/a2a/", client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	addr, stop := serveAt(t, s)
+	t.Cleanup(stop)
+	return &three{b: s, url: "http://" + addr + "/a2a/", client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
 // get reads a task of an agent.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -62,27 +61,11 @@ func TestKilledTask(t *testing.T) {
 			t.Cleanup(agent.Close)
 			path := configure(t, fmt.Sprintf("%sagents: {echo: {kind: openai, url: %q}}\nkeys: [{id: alice, secret_env: ALICE}]\n", tt.sealing, agent.URL+"/v1"))
 			seal := strings.Repeat("ab", 32)
-			p := start(t, filepath.Dir(path), []string{"ALICE=" + aliceKey, "SEAL=" + seal}, "serve", "--quiet", "--config", path)
-			if !p.lines.Scan() {
-				t.Fatal("serve said nothing")
-			}
 			message := `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hello"}]}}}`
-			cut := make(chan error, 1)
-			url := address(p.lines.Text())
-			go func() {
+			killedAmid(t, path, []string{"ALICE=" + aliceKey, "SEAL=" + seal}, called, func(url string) error {
 				_, err := ask(t.Context(), url, message)
-				cut <- err
-			}()
-			<-called
-			if err := p.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			if code := p.end(); code != -1 {
-				t.Fatalf("the bus ended with %d", code)
-			}
-			if err := <-cut; err == nil {
-				t.Error("the message was answered by a bus that was killed")
-			}
+				return err
+			})
 			b := serving(t, path, map[string]string{"ALICE": aliceKey, "SEAL": seal}, "--quiet")
 			for range 2 {
 				if got, err := ask(t.Context(), b.url, message); err != nil || !strings.Contains(got, tt.says) {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -38,26 +37,10 @@ func TestOnCrash(t *testing.T) {
 			}))
 			t.Cleanup(agent.Close)
 			path := configure(t, fmt.Sprintf("agents: {echo: {kind: openai, url: %q, on_crash: %s}}\nkeys: [{id: alice, secret_env: ALICE}]\n", agent.URL+"/v1", policy))
-			p := start(t, filepath.Dir(path), []string{"ALICE=" + aliceKey}, "serve", "--quiet", "--config", path)
-			if !p.lines.Scan() {
-				t.Fatal("serve said nothing")
-			}
-			cut := make(chan error, 1)
-			url := address(p.lines.Text())
-			go func() {
+			killedAmid(t, path, []string{"ALICE=" + aliceKey}, called, func(url string) error {
 				_, _, _, err := post(t.Context(), url, aliceKey, hello, turnHeader("r", "echo", 0))
-				cut <- err
-			}()
-			<-called
-			if err := p.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			if code := p.end(); code != -1 {
-				t.Fatalf("the bus ended with %d", code)
-			}
-			if err := <-cut; err == nil {
-				t.Error("the call was answered by a bus that was killed")
-			}
+				return err
+			})
 			b := serving(t, path, aliceEnv, "--quiet")
 			for range 2 {
 				status, _, body := mustPost(t, b.url, aliceKey, hello, turnHeader("r", "echo", 0))

@@ -102,6 +102,29 @@ func (p *process) end() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// killedAmid starts a bus and asks it something; it is killed with -9 once its agent
+// has been called, and answers nothing.
+func killedAmid(t *testing.T, path string, env []string, called <-chan struct{}, ask func(url string) error) {
+	t.Helper()
+	p := start(t, filepath.Dir(path), env, "serve", "--quiet", "--config", path)
+	if !p.lines.Scan() {
+		t.Fatal("serve said nothing")
+	}
+	cut := make(chan error, 1)
+	url := address(p.lines.Text())
+	go func() { cut <- ask(url) }()
+	<-called
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.end(); code != -1 {
+		t.Fatalf("the bus ended with %d", code)
+	}
+	if err := <-cut; err == nil {
+		t.Error("a bus that was killed has answered")
+	}
+}
+
 // rest reads the stdout that is left, to its end.
 func (p *process) rest() (lines []string) {
 	for p.lines.Scan() {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/pgtest"
 )
 
@@ -41,13 +40,8 @@ func TestFailOver(t *testing.T) {
 	}
 	s := opened(t, pgtest.Both(t, at, standby))
 	defer func() { _ = s.Close() }()
-	l := &load{answered: map[agentbus.Digest]bool{}}
 	const n = 40
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l.run(t, s, n)
-	}()
+	l, done := loaded(t, s, n)
 	for l.settled.Load() < 50 {
 		<-time.After(time.Millisecond)
 	}

@@ -70,6 +70,18 @@ func (l *load) one(ctx context.Context, s *postgres.Store, r agentbus.Reservatio
 	}
 }
 
+// loaded makes n calls for each of several payers at once, until done is closed.
+func loaded(t *testing.T, s *postgres.Store, n int) (l *load, done <-chan struct{}) {
+	t.Helper()
+	l = &load{answered: map[agentbus.Digest]bool{}}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		l.run(t, s, n)
+	}()
+	return l, over
+}
+
 // run makes n calls for each of several payers at once.
 func (l *load) run(t *testing.T, s *postgres.Store, n int) {
 	t.Helper()
@@ -110,13 +122,8 @@ func TestServerRestarts(t *testing.T) { // I1, I2
 	server := pgtest.Own(t)
 	s := opened(t, server.Database(t))
 	defer func() { _ = s.Close() }()
-	l := &load{answered: map[agentbus.Digest]bool{}}
 	const n = 40
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l.run(t, s, n)
-	}()
+	l, done := loaded(t, s, n)
 	for _, after := range []int64{20, 100} {
 		for l.settled.Load() < after {
 			<-time.After(time.Millisecond)
@@ -211,13 +218,8 @@ func TestConnectionsAreCut(t *testing.T) { // I1, I2
 	u.Host, u.RawQuery = w.Addr().String(), "sslmode=disable"
 	s := opened(t, u.String())
 	defer func() { _ = s.Close() }()
-	l := &load{answered: map[agentbus.Digest]bool{}}
 	const n = 40
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l.run(t, s, n)
-	}()
+	l, done := loaded(t, s, n)
 	cuts := 0
 	for over := false; !over; {
 		select {
