@@ -83,7 +83,7 @@ func Layer(h, extra http.Header) (dropped []string) {
 		canonical := http.CanonicalHeaderKey(name)
 		switch {
 		case len(values) == 0:
-		case IsContextHeader(name) && len(values) == 1:
+		case isContextHeader(name) && len(values) == 1:
 			h[canonical] = []string{values[0]}
 		case IsProtocolHeader(name), strings.HasPrefix(strings.ToLower(strings.ReplaceAll(name, "_", "-")), "x-tangle-"):
 			dropped = append(dropped, name)
@@ -94,8 +94,8 @@ func Layer(h, extra http.Header) (dropped []string) {
 	return dropped
 }
 
-// IsContextHeader reports whether name, in any case, is one of the two headers
+// isContextHeader reports whether name, in any case, is one of the two headers
 // of a conversation's lineage (K1).
-func IsContextHeader(name string) bool {
+func isContextHeader(name string) bool {
 	return strings.EqualFold(name, RootContextIDHeader) || strings.EqualFold(name, ParentContextIDHeader)
 }

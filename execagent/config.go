@@ -146,7 +146,7 @@ func (c *Config) check() error {
 	fault(!slices.Contains([]Output{"", OutputText, OutputJSONL}, c.Output), "there is no such Output")
 	fault(c.Output == OutputJSONL && c.Fields.Text == "" && c.Fields.Result == "", "Fields say nowhere what the answer is")
 	for _, name := range append(slices.Clone(c.Env), c.ForwardAuthorizationEnv) {
-		fault(name != "" && (!variableRE.MatchString(name) || Reserved(name)), "the program's variable "+name+" cannot be set by configuration")
+		fault(name != "" && (!variableRE.MatchString(name) || reserved(name)), "the program's variable "+name+" cannot be set by configuration")
 	}
 	if len(faults) > 0 {
 		return fmt.Errorf("program %s: %w", c.Name, errors.Join(faults...))

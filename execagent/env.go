@@ -27,8 +27,8 @@ const (
 // as it cannot well do without. None of them holds a secret.
 var defaultEnv = []string{"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
 
-// Reserved reports whether only the bus sets that variable of a program.
-func Reserved(name string) bool {
+// reserved reports whether only the bus sets that variable of a program.
+func reserved(name string) bool {
 	return strings.HasPrefix(name, "AGENTBUS_") || name == EnvTraceParent
 }
 

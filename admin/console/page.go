@@ -10,7 +10,6 @@ type Page struct {
 	Who     string   // who is signed in; "": nobody
 	CSRF    string   // of the session
 	Strip   []Figure // health, on every page (U16)
-	Notices []Notice // what is said before the content
 	Content any      // what the screen shows
 }
 
@@ -41,12 +40,6 @@ type Figure struct {
 	Kind  Kind // "": it is as it should be
 }
 
-// A Notice is a sentence about the page or about what was just done.
-type Notice struct {
-	Kind Kind
-	Text string
-}
-
 // A Kind is a state as people see it: a word, a shape and what its colour means.
 type Kind string
 
@@ -61,7 +54,6 @@ const (
 	KindStopped  Kind = "stopped"
 	KindReplayed Kind = "replayed"
 	KindDone     Kind = "done"
-	KindNotice   Kind = "notice"
 )
 
 // Class is the class of a kind in the stylesheet.
