@@ -80,29 +80,49 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 	deadline := time.AfterFunc(x.patience(g.cfg.CallTimeout), func() { cancel(errTooLong) })
 	x.deadline = deadline
 	stop := context.AfterFunc(r.Context(), func() { // ends with ctx at the latest, which release ends
-		if x.inProcess != nil || x.target.NoDetach { // a driver of this bus aborts what it began, and waits for it
-			g.endStopped(x, cancel)                                                 // which may be why it left
-			cancel(fmt.Errorf("%w: %w", errCallerLeft, context.Cause(r.Context()))) //nolint:contextcheck // an agent in this process may want to know why
+		left := fmt.Errorf("%w: %w", errCallerLeft, context.Cause(r.Context())) //nolint:contextcheck // an agent in this process may want to know why
+		if x.inProcess != nil {                                                 // a driver of this bus aborts what it began, and waits for it
+			g.endStopped(x, cancel) // which may be why it left
+			cancel(left)
 			return
 		}
-		select {
-		case g.slots <- struct{}{}:
-			defer func() { <-g.slots }()
-			patience := time.NewTimer(g.cfg.DetachTimeout)
-			defer patience.Stop()
-			select {
-			case <-patience.C:
-				cancel(errCallerLeft)
-			case <-ctx.Done():
-			}
-		default:
-			cancel(errCallerLeft)
-		}
+		g.goOn(ctx, x, func() { cancel(left) })
 	})
 	return ctx, cancel, func() {
 		stop()
 		deadline.Stop()
 		cancel(nil)
+	}
+}
+
+// goOn lets a call go on whose caller left, as long as duplicates wait for it; with
+// nobody there any more, in a slot and for a time, or not at all (G14).
+func (g *Gateway) goOn(ctx context.Context, x *exchange, end func()) {
+	for ctx.Err() == nil {
+		x.flight.untilAlone(ctx)
+		if (x.target.NoDetach || !g.detached(ctx)) && !x.flight.attended() {
+			end()
+			return
+		}
+	}
+}
+
+// detached waits in a slot for the end of a call. It reports false when there is none,
+// or the time of a call without its caller is over.
+func (g *Gateway) detached(ctx context.Context) bool {
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	default:
+		return false
+	}
+	patience := time.NewTimer(g.cfg.DetachTimeout)
+	defer patience.Stop()
+	select {
+	case <-patience.C:
+		return false
+	case <-ctx.Done():
+		return true
 	}
 }
 
