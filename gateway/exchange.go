@@ -148,6 +148,13 @@ func InProcessOf(ctx context.Context) (InProcess, bool) {
 	return InProcess{}, false
 }
 
+// driven reports whether a driver of this process makes the call, for a turn of its
+// own.
+func (x *exchange) driven() bool { return x.inProcess != nil && !x.inProcess.Outside }
+
+// needsWords reports whether an answer without a word is none: to a driver (R16).
+func (x *exchange) needsWords() bool { return x.driven() && x.dialect == dialectChat }
+
 func newExchange(r *http.Request) *exchange {
 	x := &exchange{requestID: httpx.NewRequestID(), began: time.Now(), envelope: envelopeOf(r)}
 	x.inProcess, _ = r.Context().Value(inProcessKey{}).(*InProcess)

@@ -174,8 +174,7 @@ func (g *Gateway) bodyOut(x *exchange) []byte {
 // told what was said, and nothing else (R4), unless the operator wants it told.
 func (g *Gateway) cues(x *exchange) bool {
 	c := x.lineage.Chain
-	driven := x.inProcess != nil && !x.inProcess.Outside
-	return c != nil && (!driven || g.cfg.Chain.CueFirst || c.Hop > 1 || c.Final)
+	return c != nil && (!x.driven() || g.cfg.Chain.CueFirst || c.Hop > 1 || c.Final)
 }
 
 // outbound is the request to the agent: the bytes as they came, hop-by-hop
@@ -226,7 +225,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 
 // lineageOut returns the lineage of the next hop.
 func (x *exchange) lineageOut() agentbus.Lineage {
-	if x.inProcess != nil && !x.inProcess.Outside { // a driver of this bus has counted its hop already (P9)
+	if x.driven() { // a driver of this bus has counted its hop already (P9)
 		return x.lineage
 	}
 	return x.lineage.Forward()
