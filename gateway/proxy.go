@@ -252,7 +252,7 @@ func (g *Gateway) ownContext(ctx context.Context, x *exchange) context.Context {
 	}
 	caller := agentbus.Principal{ID: "agent:" + x.target.Name, Grants: x.caller.Grants} // it may call what its caller may
 	inline := x.bridged() && x.inProcess != nil && x.inProcess.Inline
-	return WithInProcess(g.showing(ctx, x), InProcess{
+	return WithInProcess(g.signing(g.showing(ctx, x), x), InProcess{
 		Caller: caller, Payer: x.payer, Chain: x.lineage.Chain, Cued: g.cues(x), Inline: inline, Within: x.ancestors, Evidence: x.evidence,
 	})
 }
