@@ -39,7 +39,7 @@ type Arc struct {
 
 // Measures of a drawing.
 const (
-	boxWidth   = 168
+	boxWidth   = 184
 	boxHeight  = 48
 	leastGap   = 104 // between columns
 	mostGap    = 240
