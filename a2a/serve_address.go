@@ -97,16 +97,16 @@ func (d *Directory) serveWebFinger(w http.ResponseWriter, r *http.Request) {
 		httpx.WriteError(w, agentbus.Lineage{}, badQuestion("it needs one parameter named resource"))
 		return
 	}
-	scheme, _, found := strings.Cut(resource[0], ":")
+	scheme, rest, found := strings.Cut(resource[0], ":")
 	switch {
 	case !found:
 		httpx.WriteError(w, agentbus.Lineage{}, badQuestion("resource is not a URI; one of an agent begins with acct:"))
 		return
-	case scheme != "acct":
+	case !strings.EqualFold(scheme, "acct"): // as of any URI (RFC 3986, section 3.1)
 		httpx.WriteError(w, agentbus.Lineage{}, errNobody)
 		return
 	}
-	a, err := agentbus.ParseAddress(resource[0])
+	a, err := agentbus.ParseAddress("acct:" + rest)
 	if err != nil {
 		httpx.WriteError(w, agentbus.Lineage{}, err)
 		return

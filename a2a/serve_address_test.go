@@ -80,7 +80,7 @@ func TestWebFingerRefuses(t *testing.T) {
 		"?resource=acct:": 400, "?resource=acct:critic": 400, "?resource=acct:critic@localhost": 400, "?resource=%zz": 400,
 		"?resource=acct:critic@bots.example.com&resource=acct:critic@bots.example.com": 400, "?resource=acct:a@b.c;x": 400,
 		"?resource=acct:nobody@bots.example.com": 404, "?resource=acct:critic@example.com": 404, "?resource=https://bots.example.com/critic": 404,
-		"?resource=mailto:critic@bots.example.com": 404, "?resource=acct:critic@bots.example.com": 200,
+		"?resource=mailto:critic@bots.example.com": 404, "?resource=acct:critic@bots.example.com": 200, "?resource=ACCT:critic@bots.example.com": 200,
 	} {
 		got := look(d, "https://bots.example.com/.well-known/webfinger"+query)
 		if got.Code != want || want != http.StatusOK && (strings.Contains(got.Body.String(), "@") || strings.Contains(got.Header().Get("Cache-Control"), "public")) {

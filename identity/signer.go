@@ -2,6 +2,7 @@ package identity
 
 import (
 	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,15 @@ type SignerConfig struct {
 	Seed agentbus.Credential
 	// KeyID tells the key apart from those before it; "": "key-1".
 	KeyID string
+	// Former are the keys it signed with before, which are published beside it: what
+	// they signed counts for its time, and is proved on (C16).
+	Former []FormerKey
+}
+
+// A FormerKey is the public half of a key that somebody signed with before.
+type FormerKey struct {
+	KeyID string
+	X     string // the 32 bytes of the public key, as a JWK has them in x
 }
 
 // A Signer signs in the name of this bus: evidence that it vouches for, and the
@@ -29,6 +39,7 @@ type Signer struct {
 	issuer string
 	kid    string
 	key    ed25519.PrivateKey
+	public []jose.JSONWebKey // its own first, then the former
 }
 
 // NewSigner returns a signer.
@@ -43,7 +54,20 @@ func NewSigner(c SignerConfig) (*Signer, error) {
 	if c.KeyID == "" {
 		c.KeyID = "key-1"
 	}
-	return &Signer{c.Issuer, c.Issuer + "#" + c.KeyID, ed25519.NewKeyFromSeed(seed)}, nil
+	s := &Signer{issuer: c.Issuer, kid: c.Issuer + "#" + c.KeyID, key: ed25519.NewKeyFromSeed(seed)}
+	s.public = append(s.public, published(s.key.Public(), s.kid))
+	for _, former := range c.Former {
+		x, err := base64.RawURLEncoding.DecodeString(former.X)
+		if err != nil || len(x) != ed25519.PublicKeySize {
+			return nil, fmt.Errorf("the former key %q is no public key", former.KeyID)
+		}
+		s.public = append(s.public, published(ed25519.PublicKey(x), c.Issuer+"#"+former.KeyID))
+	}
+	return s, nil
+}
+
+func published(key any, kid string) jose.JSONWebKey {
+	return jose.JSONWebKey{Key: key, KeyID: kid, Algorithm: string(jose.EdDSA), Use: "sig"}
 }
 
 // Issuer returns in whose name it signs.
@@ -67,13 +91,9 @@ func (s *Signer) sign(typ string, claims any) (string, error) {
 	return signed.CompactSerialize()
 }
 
-func (s *Signer) public() jose.JSONWebKey {
-	return jose.JSONWebKey{Key: s.key.Public(), KeyID: s.kid, Algorithm: string(jose.EdDSA), Use: "sig"}
-}
-
 // JWKS returns the public keys as /.well-known/jwks.json serves them.
 func (s *Signer) JWKS() []byte {
-	b, _ := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{s.public()}}) // a public key always marshals
+	b, _ := json.Marshal(jose.JSONWebKeySet{Keys: s.public}) // a public key always marshals
 	return b
 }
 
@@ -83,6 +103,6 @@ func (s *Signer) Card() []byte {
 	b, _ := json.Marshal(struct {
 		Issuer string            `json:"issuer"`
 		Keys   []jose.JSONWebKey `json:"keys"`
-	}{s.issuer, []jose.JSONWebKey{s.public()}}) // as above
+	}{s.issuer, s.public}) // as above
 	return b
 }

@@ -19,7 +19,7 @@ func (s *Server) VerifyHops(ctx context.Context, run agentbus.RunID) (v identity
 			Explain: &agentbus.Explain{Rule: "C16", Next: "set trust.key_file and trust.signed_hops"},
 		}
 	}
-	signer, err := identity.NewSigner(identity.SignerConfig{Issuer: w.cfg.Trust.Issuer, Seed: w.cfg.Trust.Key, KeyID: w.cfg.Trust.KeyID})
+	signer, err := newSigner(&w.cfg.Trust)
 	if err != nil {
 		return v, err
 	}

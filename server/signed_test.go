@@ -1,6 +1,9 @@
 package server_test
 
 import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/identity"
@@ -25,11 +29,12 @@ type signing struct {
 
 	url  string
 	http atomic.Pointer[http.Handler]
+	path string // of the store
 }
 
 func newSigning(t *testing.T) *signing {
 	t.Helper()
-	s := &signing{}
+	s := &signing{path: sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))}
 	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*s.http.Load()).ServeHTTP(w, r) }))
 	t.Cleanup(at.Close)
 	s.url = at.URL
@@ -40,7 +45,7 @@ func newSigning(t *testing.T) *signing {
 func (s *signing) start(t *testing.T, seed, trust, yaml string) {
 	t.Helper()
 	text := fmt.Sprintf("store: {url: %q}\ntrust: {issuer: %q, key_env: KEY, signed_hops: true%s}\n%s",
-		"sqlite:"+sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db")), s.url, trust, yaml)
+		"sqlite:"+s.path, s.url, trust, yaml)
 	c, _, err := config.Parse("test", []byte(text), config.Source{Dev: true, Env: func(name string) (string, bool) {
 		v, ok := map[string]string{"KEY": strings.Repeat(seed, 32), "ORG_B": "org-b-secret"}[name]
 		return v, ok
@@ -55,7 +60,8 @@ func (s *signing) start(t *testing.T, seed, trust, yaml string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { closed(t, s.Server) })
+	bus := s.Server // another one may be started in its place
+	t.Cleanup(func() { closed(t, bus) })
 	h := s.Handler()
 	s.http.Store(&h)
 }
@@ -149,6 +155,37 @@ conversations: {desk: {participants: [{agent: echo}, {agent: critic}], max_turns
 		got := w.send(t, "org-b-secret", id, "", "{}").Get("result.task.status")
 		if said := got.Get("state").Str + " " + got.Get("message.metadata.agentbus.code").Str; said != want {
 			t.Errorf("with %d calls left: %s, want %s: %s", calls, said, want, got.Raw)
+		}
+	}
+}
+
+// C16: after a change of its key a bus publishes the former one with the new one: what that
+// signed is proved on, here and by others. Without it nobody can.
+func TestC16AFormerKeyProvesOn(t *testing.T) {
+	t.Parallel()
+	b := newSigning(t)
+	const agents = `
+agents: {a: {kind: builtin, builtin: echo}, b: {kind: builtin, builtin: echo}}
+conversations: {ab: {participants: [{agent: a}, {agent: b}], max_turns: 2}}
+`
+	b.start(t, "b2", "", agents)
+	converse(t, b.Server, server.Start{Conversation: "ab", Seed: "x", Run: "run"})
+	x := base64.RawURLEncoding.EncodeToString(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{0xb2}, 32)).Public().(ed25519.PublicKey)) //nolint:errcheck // it is one
+	for former, want := range map[string]string{
+		"": "the issuer has no such key",
+		fmt.Sprintf(", former_keys: [{key_id: key-1, x: %s}]", x): "",
+	} {
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		b.start(t, "d4", ", key_id: key-2"+former, agents)
+		if v, err := b.VerifyHops(t.Context(), "run"); err != nil || v.Fault != "" != (want != "") || !strings.Contains(v.Fault, want) || want == "" && len(v.Hops) != 2 {
+			t.Errorf("with %q: %+v, %v", former, v, err)
+		}
+		published := httptest.NewRecorder()
+		b.Handler().ServeHTTP(published, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/.well-known/jwks.json", http.NoBody))
+		if kids := gjson.Get(published.Body.String(), "keys.#.kid").Raw; strings.Contains(kids, "#key-1") != (want == "") || !strings.Contains(kids, "#key-2") {
+			t.Errorf("published %s", kids)
 		}
 	}
 }

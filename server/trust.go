@@ -19,7 +19,7 @@ func (s *wiring) buildTrust(c *gateway.Config) error {
 	var signer *identity.Signer
 	if !t.Key.IsZero() {
 		var err error
-		if signer, err = identity.NewSigner(identity.SignerConfig{Issuer: t.Issuer, Seed: t.Key, KeyID: t.KeyID}); err != nil {
+		if signer, err = newSigner(&t); err != nil {
 			return fmt.Errorf("trust: %w", err)
 		}
 		c.WellKnown = map[string][]byte{"/.well-known/jwks.json": signer.JWKS(), "/.well-known/adapter-card": signer.Card()}
@@ -48,6 +48,14 @@ func (s *wiring) buildTrust(c *gateway.Config) error {
 	}
 	c.Hops, c.HopKeeper = h, s.store
 	return nil
+}
+
+func newSigner(t *config.Trust) (*identity.Signer, error) {
+	former := make([]identity.FormerKey, len(t.FormerKeys))
+	for i, key := range t.FormerKeys {
+		former[i] = identity.FormerKey(key)
+	}
+	return identity.NewSigner(identity.SignerConfig{Issuer: t.Issuer, Seed: t.Key, KeyID: t.KeyID, Former: former})
 }
 
 func (s *wiring) hops(signer *identity.Signer) (*identity.Hops, error) {

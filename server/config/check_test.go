@@ -44,6 +44,7 @@ func TestFaultsOfMeaning(t *testing.T) {
 		{"A8 no version", "agents: {a: {kind: a2a, url: 'http://127.0.0.1/', default_version: one}}", []string{`agents.a.default_version: this is not a version of A2A; write it like "1.0"`}},
 		{"A7 own header", "agents: {a: {kind: a2a, url: 'http://127.0.0.1/', forward_headers: [x-tangle-runid]}}", []string{"agents.a.forward_headers[0]: a header of the protocol cannot be set (K6); remove it; the bus writes it from the lineage of the call"}},
 		{"A3 no default agent", "a2a: {default_agent: a}", []string{`a2a.default_agent: there is no agent "a"; declare it under agents`}},
+		{"C16 a former key", "trust: {former_keys: [{key_id: key-1, x: 11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo}]}", []string{"trust.former_keys[0]: another key has this key_id; give the key that signs now a key_id of its own"}},
 		{"A10 no network", "trusted_proxies: [10.0.0.0/33]", []string{"trusted_proxies[0]: this is neither a network nor an address; write it like 10.0.0.0/8 or 10.0.0.7"}},
 		{"long name", "agents: {" + strings.Repeat("a", 65) + ": {kind: builtin, builtin: echo}}", []string{"agents." + strings.Repeat("a", 65) + ": this is not a name; use 1 to 64 letters, digits, _ and -, and begin with a letter or digit"}},
 		{"names that differ in case", "agents: {a: {kind: builtin, builtin: echo}, A: {kind: builtin, builtin: echo}}", []string{"agents.a: the name differs from A in case only; rename one of them"}},

@@ -32,7 +32,15 @@ func (l *loader) trust() {
 	if text, ok := l.secretText("trust.sts", "token_env", t.STS.TokenEnv, "token_file", t.STS.TokenFile); ok {
 		t.STS.Token = agentbus.NewCredential(text)
 	}
-	seen := map[string]bool{}
+	seen := map[string]bool{t.KeyID: true}
+	for i := range t.FormerKeys {
+		if id := t.FormerKeys[i].KeyID; seen[id] && id != "" {
+			l.fault(item("trust.former_keys", i), "another key has this key_id", "give the key that signs now a key_id of its own")
+		} else {
+			seen[id] = true
+		}
+	}
+	seen = map[string]bool{}
 	for i := range t.Issuers {
 		if name := t.Issuers[i].Issuer; seen[name] && name != "" {
 			l.fault(item("trust.issuers", i), "the issuer is trusted twice", "put both into one entry")

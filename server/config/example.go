@@ -99,6 +99,8 @@ var exampleText = map[string]string{
 #  key_file: /etc/agentbus/signing.key        # made with: openssl rand -hex 32; or key_env
 #  signed_hops: true                          # sign every hop of a chain of agents, and verify those of other buses
 #  key_id: key-1                              # tells the key from those before it
+#  former_keys:                               # those before it, as x in jwks.json: what they signed still counts and is proved
+#    - {key_id: key-0, x: 11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo}
 #  buses:
 #    - {issuer: https://bus.example.org, caller: bus-org}
 #  issuers:

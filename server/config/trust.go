@@ -9,6 +9,7 @@ type Trust struct {
 	KeyEnv     string          `yaml:"key_env" pattern:"^([A-Za-z_][A-Za-z0-9_]*)?$" doc:"Environment variable that holds the key it signs with: 64 hex digits, such as openssl rand -hex 32 prints. Its public half is at /.well-known/jwks.json and /.well-known/adapter-card."`
 	KeyFile    string          `yaml:"key_file" doc:"File that holds the key: 32 bytes, or 64 hex digits."`
 	KeyID      string          `yaml:"key_id" default:"key-1" pattern:"^[A-Za-z0-9._-]{1,64}$" doc:"Tells the key from those before it."`
+	FormerKeys []FormerKey     `yaml:"former_keys" doc:"Those it signed with before: published beside its own, so that what they signed still counts, and trace verify can still prove it."`
 	SignedHops bool            `yaml:"signed_hops" default:"false" doc:"Sign every hop of a chain of agents, and verify those that other buses have signed (C16). It needs a key."`
 	Buses      []TrustedBus    `yaml:"buses" doc:"Other buses whose signed hops count."`
 	Issuers    []TrustedIssuer `yaml:"issuers" doc:"Whose evidence of identity counts, and for what (C23)."`
@@ -16,6 +17,13 @@ type Trust struct {
 
 	// Key is the 32 bytes of KeyEnv or KeyFile; none when neither is set.
 	Key agentbus.Credential `yaml:"-"`
+}
+
+// A FormerKey is the public half of a key that this bus signed with before. It has the
+// fields of identity's FormerKey and converts to it.
+type FormerKey struct {
+	KeyID string `yaml:"key_id" required:"true" example:"key-1" pattern:"^[A-Za-z0-9._-]{1,64}$" doc:"What it was told apart by; key_id is another one now."`
+	X     string `yaml:"x" required:"true" example:"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo" pattern:"^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$" doc:"Its public half: x in /.well-known/jwks.json."`
 }
 
 // A TrustedBus is another bus whose signed hops count (C16).
