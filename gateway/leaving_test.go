@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
@@ -57,12 +59,12 @@ func (l slowLedger) Reserve(ctx context.Context, r agentbus.Reservation) (agentb
 	return l.Ledger.Reserve(ctx, r)
 }
 
-// TestLeaderLeavesDuplicates: G14 and G22, with detaching off a call goes on while a
-// duplicate waits for it, and is cut when the last one leaves.
+// TestLeaderLeavesDuplicates: G14 and G22, with detaching off, or for a moment only, a
+// call goes on while a duplicate waits for it, and is cut when the last one leaves.
 func TestLeaderLeavesDuplicates(t *testing.T) {
 	t.Parallel()
-	for _, stays := range []bool{true, false} {
-		t.Run(strconv.FormatBool(stays), func(t *testing.T) {
+	for _, c := range []struct{ detach, stays bool }{{false, true}, {false, false}, {true, true}, {true, false}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			t.Parallel()
 			more, cut, left := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
 			a := newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +78,11 @@ func TestLeaderLeavesDuplicates(t *testing.T) {
 					close(cut)
 				}
 			})
-			b := newBus(t, func(c *gateway.Config) { c.DetachMax = -1 }, a)
+			b := newBus(t, func(g *gateway.Config) {
+				if g.DetachMax, g.DetachTimeout = -1, time.Nanosecond; c.detach {
+					g.DetachMax = 1
+				}
+			}, a)
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				context.AfterFunc(r.Context(), func() { left <- struct{}{} })
 				b.ServeHTTP(w, r)
@@ -90,7 +96,7 @@ func TestLeaderLeavesDuplicates(t *testing.T) {
 			}
 			_ = callers[0].Body.Close()
 			<-left
-			if !stays {
+			if !c.stays {
 				_ = callers[1].Body.Close()
 				<-cut
 				b.one("r", agentbus.CallVoided)
