@@ -118,6 +118,7 @@ type Error struct {
 	Explain    *Explain      `json:"explain,omitempty"`
 	RetryAfter time.Duration `json:"retry_after,omitempty"` // when a retryable error may be retried; 0: the client decides
 	Status     int           `json:"status,omitempty"`      // HTTP status of another party's answer that this error reports; 0 when the error is our own
+	Final      bool          `json:"final,omitempty"`       // another party said that the same request is not to be sent again (R11)
 	Ask        *Ask          `json:"ask,omitempty"`         // what the agent wants to be told before it can answer (R22); nil: nothing would help
 	// Policy is the policy part by which an agent refused, as it came (C19, C27);
 	// nil: there is none. What an agent waits for stands in Ask.

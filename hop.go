@@ -2,6 +2,7 @@ package agentbus
 
 import (
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -53,6 +54,15 @@ func (a *HopActor) Says(path []string) bool {
 	return a == nil
 }
 
+// HopID returns the id of a hop of the call that was made as request: a message that
+// is sent again, as its nth, has one of its own, since each counts once.
+func HopID(request string, nth int) string {
+	if nth <= 1 {
+		return request
+	}
+	return request + "." + strconv.Itoa(nth)
+}
+
 // NoteHopSigned is what the record of a settled call says whose hop was signed.
 const NoteHopSigned = "hop_signed"
 
@@ -86,7 +96,7 @@ type HopFor struct {
 
 // A NextHop says which hop is to be signed.
 type NextHop struct {
-	ID                   string // the request id of the call, by which its hop is told from all others; "": one is made up
+	ID                   string // of the hop, a HopID; "": one is made up
 	Audience             string // of the agent that is called
 	Caller               string // the principal that calls
 	Payer                Payer

@@ -87,11 +87,13 @@ func told(messages []agentbus.Message) agentbus.Digest {
 // request returns the message of the call (A21, A24): all that the agent was not
 // told, in the context where it was told the rest. Lineage stands in the metadata
 // as well as in the headers, so that it survives the agent's queues (A2). evidence
-// is what it shows of who sends it; nil: nothing.
-func (t *talk) request(evidence []byte) *sdk.SendMessageRequest {
+// is what it shows of who sends it, hop the signed one of its chain; none: nothing.
+func (t *talk) request(evidence []byte, hop string) *sdk.SendMessageRequest {
 	m := &sdk.Message{ID: t.message, Role: sdk.MessageRoleUser, Metadata: map[string]any{MetadataKey: json.RawMessage(LineageMetadata(t.call.Lineage))}}
 	req := &sdk.SendMessageRequest{Message: m}
-	if said := MentionMetadata(t.call.Lineage, t.call.Inline); said != nil { // its place in the chain of agents (C4)
+	l := t.call.Lineage
+	l.Hop = hop
+	if said := MentionMetadata(l, t.call.Inline); said != nil { // its place in the chain of agents (C4)
 		m.SetMeta(metaMentionable, said)
 	}
 	if evidence != nil {

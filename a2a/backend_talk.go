@@ -119,8 +119,12 @@ func (t *talk) send(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		hop, err := t.hopFor(ctx)
+		if err != nil {
+			return err
+		}
 		t.streamed = false
-		err = t.say(ctx, t.request(evidence))
+		err = t.say(context.WithValue(ctx, hopSentKey{}, hop), t.request(evidence, hop))
 		switch {
 		case err != nil && !lost(ctx, err):
 			return err

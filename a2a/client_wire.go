@@ -46,7 +46,9 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	maps.Copy(out.Header, headerOf(r.Context()))
 	t, _ := r.Context().Value(talkKey{}).(*talk)
 	if t != nil {
-		t.call.Lineage.SetHeaders(out.Header)
+		l := t.call.Lineage
+		l.Hop, _ = r.Context().Value(hopSentKey{}).(string)
+		l.SetHeaders(out.Header)
 	}
 	resp, err := w.backend.config.Transport.RoundTrip(out)
 	if err != nil {
@@ -86,6 +88,27 @@ func evidenceOf(ctx context.Context, messageID string) ([]byte, error) {
 	}
 	return nil, nil
 }
+
+type hopKey struct{}
+
+// WithHop returns ctx for one call of a Backend, whose messages carry the signed hop
+// that sign returns for their ids, in place of that of the call's lineage; "" is none
+// (C16). What it fails with fails the call, before anything is sent.
+func WithHop(ctx context.Context, sign func(ctx context.Context, messageID string) (string, error)) context.Context {
+	return context.WithValue(ctx, hopKey{}, sign)
+}
+
+// hopFor returns the hop that a message carries; "": none.
+func (t *talk) hopFor(ctx context.Context) (string, error) {
+	if sign, ok := ctx.Value(hopKey{}).(func(context.Context, string) (string, error)); ok {
+		return sign(ctx, t.message)
+	}
+	return t.call.Lineage.Hop, nil
+}
+
+// hopSentKey is where the context of a message has the hop that goes with it: it counts
+// once, and what asks for the task later must not bring it again (X11).
+type hopSentKey struct{}
 
 func headerOf(ctx context.Context) http.Header {
 	h, _ := ctx.Value(headerKey{}).(http.Header)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -95,6 +96,12 @@ const (
 	pageMost    = 100
 )
 
+// taskStates are those that a list may be of.
+var taskStates = []sdk.TaskState{
+	sdk.TaskStateSubmitted, sdk.TaskStateWorking, sdk.TaskStateInputRequired, sdk.TaskStateAuthRequired,
+	sdk.TaskStateCompleted, sdk.TaskStateFailed, sdk.TaskStateCanceled, sdk.TaskStateRejected,
+}
+
 // ListTasks returns the caller's tasks of the agent, last changed first, in pages.
 func (h handler) ListTasks(ctx context.Context, req *sdk.ListTasksRequest) (*sdk.ListTasksResponse, error) {
 	r, ok := FromContext(ctx)
@@ -114,16 +121,29 @@ func (h handler) ListTasks(ctx context.Context, req *sdk.ListTasksRequest) (*sdk
 	if q.Limit < 1 || q.Limit > pageMost {
 		return nil, failed(ctx, fault(CodeInvalidParams, "", "pageSize is not from 1 to 100", "leave it out for 50"))
 	}
+	if q.State == "TASK_STATE_UNSPECIFIED" { // as ProtoJSON writes none
+		q.State = ""
+	}
+	if q.State != "" && !slices.Contains(taskStates, sdk.TaskState(q.State)) {
+		return nil, failed(ctx, fault(CodeInvalidParams, "", "status is no state of a task", "send one such as "+string(sdk.TaskStateCompleted)+", or leave it out for all"))
+	}
 	if req.PageToken != "" {
 		if q.Before, q.BeforeID, ok = readToken(req.PageToken); !ok {
 			return nil, failed(ctx, fault(CodeInvalidParams, "", "pageToken is none of ours", "send nextPageToken of the page before, unchanged"))
 		}
 	}
+	size := q.Limit
+	q.Limit++ // one more tells whether there is a next page
 	stored, total, err := h.config.Tasks.Tasks(ctx, q)
 	if err != nil {
 		return nil, failed(ctx, err)
 	}
-	out := &sdk.ListTasksResponse{Tasks: make([]*sdk.Task, 0, len(stored)), TotalSize: total, PageSize: q.Limit} // never null (A29)
+	out := &sdk.ListTasksResponse{Tasks: make([]*sdk.Task, 0, len(stored)), TotalSize: total, PageSize: size} // never null (A29)
+	if len(stored) > size {
+		stored = stored[:size]
+		last := &stored[size-1]
+		out.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(last.Updated.UnixMicro(), 10) + " " + last.ID))
+	}
 	for i := range stored {
 		task, err := h.now(&stored[i])
 		if err != nil {
@@ -135,10 +155,6 @@ func (h handler) ListTasks(ctx context.Context, req *sdk.ListTasksRequest) (*sdk
 			task = &bare
 		}
 		out.Tasks = append(out.Tasks, task)
-	}
-	if len(stored) == q.Limit && total > q.Limit {
-		last := &stored[len(stored)-1]
-		out.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(last.Updated.UnixMicro(), 10) + " " + last.ID))
 	}
 	return out, nil
 }

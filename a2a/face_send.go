@@ -221,7 +221,7 @@ func (h handler) create(ctx context.Context, in *incoming) (agentbus.Task, error
 		return agentbus.Task{}, err
 	}
 	w := work{
-		Caller: r.Caller, Base: r.Base, Lineage: unsigned(r.Lineage), Chain: r.Lineage.Chain, Minted: r.Minted, evidence: r.Evidence,
+		Caller: r.Caller, Base: r.Base, Lineage: unsigned(r.Lineage), Chain: r.Lineage.Chain, Minted: r.Minted,
 		Messages: append(before, agentbus.Message{Role: agentbus.RoleUser, Content: in.text}),
 	}
 	task := &sdk.Task{
@@ -337,7 +337,7 @@ func (h handler) resume(ctx context.Context, in *incoming) (t agentbus.Task, err
 	if u.request, err = u.work.request(&t); err != nil {
 		return t, err
 	}
-	u.request.Lineage.Auth = in.request.Lineage.Auth // of who goes on with it
+	u.request.Lineage.Auth, u.request.Evidence, u.request.Hop = in.request.Lineage.Auth, in.request.Evidence, in.request.Hop // of who goes on with it
 	before := u.work.Asked
 	u.work.Resolution = resolution(in, before)
 	switch err := h.decide(ctx, before, u.work.Resolution); {

@@ -60,8 +60,11 @@ func TestFaceWithSDKClient(t *testing.T) {
 			t.Fatalf("list: %+v, %v", list, err)
 		}
 		list, err = c.ListTasks(t.Context(), &sdk.ListTasksRequest{PageSize: 1, PageToken: list.NextPageToken, IncludeArtifacts: true})
-		if err != nil || len(list.Tasks) != 1 || list.Tasks[0].ID != task.ID || textOf(list.Tasks[0]) != "you said hi" {
-			t.Errorf("second page: %+v, %v", list, err)
+		if err != nil || len(list.Tasks) != 1 || list.Tasks[0].ID != task.ID || textOf(list.Tasks[0]) != "you said hi" || list.NextPageToken != "" {
+			t.Errorf("second page, the last: %+v, %v", list, err)
+		}
+		if list, err = c.ListTasks(t.Context(), &sdk.ListTasksRequest{Status: "TASK_STATE_UNSPECIFIED"}); err != nil || list.TotalSize != 2 {
+			t.Errorf("of any state: %+v, %v", list, err)
 		}
 		card, err := c.GetExtendedAgentCard(t.Context(), &sdk.GetExtendedAgentCardRequest{})
 		if err != nil || card.Name != "critic" || !card.Capabilities.Streaming || card.Capabilities.PushNotifications {

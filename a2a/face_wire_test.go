@@ -64,6 +64,7 @@ func TestFaceRefuses(t *testing.T) {
 		"A38 a file":                    {"", rpc("SendMessage", `{"message":{"messageId":"f","role":"ROLE_USER","parts":[{"raw":"/9g=","mediaType":"image/jpeg","filename":"cat.jpg"}]}}`), nil, 200, -32005, "CONTENT_TYPE_NOT_SUPPORTED"},
 		"A38 a part of nothing":         {"", rpc("SendMessage", `{"message":{"messageId":"g","role":"ROLE_USER","parts":[{"text":"x"},null]}}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"a page too long":               {"", rpc("ListTasks", `{"pageSize":101}`), nil, 200, -32602, "INVALID_PARAMS"},
+		"a state that is none":          {"", rpc("ListTasks", `{"status":"TASK_STATE_DONE"}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"a history of less than none":   {"", rpc("GetTask", `{"id":"`+id+`","historyLength":-1}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"such a history of a list":      {"", rpc("ListTasks", `{"historyLength":-1}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"such a history of an answer":   {"", rpc("SendMessage", strings.TrimSuffix(message("h", "x"), "}")+`,"configuration":{"historyLength":-1}}`), nil, 200, -32602, "INVALID_PARAMS"},

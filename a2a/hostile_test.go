@@ -1,15 +1,20 @@
 package a2a_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
@@ -222,5 +227,51 @@ func TestCardOfAnotherSDK(t *testing.T) {
 	t.Cleanup(srv.Close)
 	if got, err := collect(t, newBackend(t, a2a.BackendConfig{URL: srv.URL}), call("hello")); err != nil || got.Text != "hi" {
 		t.Errorf("got %q, %v", got.Text, err)
+	}
+}
+
+// C16, X11: a message carries the hop that was signed for it, in its header and its
+// metadata, and another one when it comes again; what asks for its task carries none.
+func TestC16EachMessageHasItsHop(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var heard []string // method, hop in the header and in the metadata, of each request
+	sent := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			http.NotFound(w, r)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		in := gjson.ParseBytes(body)
+		mu.Lock()
+		heard = append(heard, in.Get("method").Str+" "+strings.Join(r.Header.Values("X-Agentbus-Hop"), "|")+" "+in.Get("params.message.metadata.mentionable.chain_token").Str)
+		sent++
+		lost := sent == 1
+		mu.Unlock()
+		switch {
+		case lost:
+			panic(http.ErrAbortHandler)
+		case in.Get("method").Str == "SendStreamingMessage":
+			whole(w, working)
+		default:
+			whole(w, `{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_COMPLETED"}}`)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	c := call("hello")
+	c.Lineage.Chain = &agentbus.AgentChain{Hop: 1, MaxHops: 4}
+	signed := 0
+	ctx := a2a.WithHop(t.Context(), func(_ context.Context, messageID string) (string, error) {
+		signed++
+		return fmt.Sprintf("%s.%d", messageID, signed), nil
+	})
+	if _, err := agentbus.Collect(newBackend(t, a2a.BackendConfig{URL: srv.URL, Idempotent: true}).Call(ctx, c)); err != nil {
+		t.Fatal(err)
+	}
+	id, _, _ := strings.Cut(strings.Fields(heard[0])[1], ".")
+	want := []string{"SendStreamingMessage " + id + ".1 " + id + ".1", "SendStreamingMessage " + id + ".2 " + id + ".2", "GetTask  "}
+	if diff := cmp.Diff(want, heard); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

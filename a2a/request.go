@@ -16,8 +16,11 @@ type Request struct {
 	// Evidence is what was verified of the message (C22): who makes the call of
 	// its agent hands it to the gateway with the call.
 	Evidence []agentbus.Evidence
-	Minted   bool   // the run was made for this request: it is nobody else's
-	Base     string // URL of the agent's mount, such as https://bus.example.com/a2a/critic, without a slash at its end
+	// Hop is the signed hop that the message came with, verified (C16): the call of its
+	// agent goes on behind it, and within what it leaves. "": there was none.
+	Hop    string
+	Minted bool   // the run was made for this request: it is nobody else's
+	Base   string // URL of the agent's mount, such as https://bus.example.com/a2a/critic, without a slash at its end
 }
 
 type requestKey struct{}

@@ -22,7 +22,6 @@ type work struct {
 	Lineage    http.Header            `json:"lineage"`
 	Chain      *agentbus.AgentChain   `json:"chain,omitempty"`
 	decided    []agentbus.InterruptID // that it was executed again for
-	evidence   []agentbus.Evidence    // of the message; it is not stored, so a task that is taken up again has none (C20)
 	Minted     bool                   `json:"minted,omitempty"`
 	Signed     bool                   `json:"signed,omitempty"` // it was called with a credential
 	Messages   []agentbus.Message     `json:"messages"`
@@ -39,11 +38,12 @@ type wanted struct {
 	Issued     []issued               `json:"issued,omitempty"`     // parts of this bus's own
 }
 
-// request returns the request that the work is done for.
+// request returns the request that the work is done for, as far as it is stored: without
+// the evidence and the signed hop of a message, which are of that one (C16, C20).
 func (w *work) request(t *agentbus.Task) (*Request, error) {
 	l, err := agentbus.ParseLineage(w.Lineage)
 	l.Chain = w.Chain
-	return &Request{Agent: t.Agent, Caller: w.Caller, Payer: t.Payer, Lineage: l, Base: w.Base, Minted: w.Minted, Evidence: w.evidence}, err
+	return &Request{Agent: t.Agent, Caller: w.Caller, Payer: t.Payer, Lineage: l, Base: w.Base, Minted: w.Minted}, err
 }
 
 // A live is a task that this process executes. What is told of it is a list that

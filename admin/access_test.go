@@ -58,10 +58,18 @@ func TestWhoMayWhat(t *testing.T) {
 		check(pattern, "")
 	}
 	check("GET /admin/v1/forgotten", agentbus.CodeForbidden) // nobody is named, so nobody is let in
-	for _, pattern := range []string{
-		"GET /admin/v1", "GET /admin/v1/nothing", "PUT /admin/v1/keys", "OPTIONS /admin/v1/keys", "GET /admin/v1/runs/run_a/stop", "POST /admin/v1/runs", "TRACE /metrics",
-	} {
+	for _, pattern := range []string{"GET /admin/v1", "GET /admin/v1/nothing", "POST /admin/v1/runs/run_a/nothing"} {
 		check(pattern, agentbus.CodeNotFound)
+	}
+	for pattern, allowed := range map[string]string{
+		"PUT /admin/v1/keys": "GET, HEAD, POST", "OPTIONS /admin/v1/keys": "GET, HEAD, POST", "GET /admin/v1/runs/run_a/stop": "POST",
+		"POST /admin/v1/runs": "GET, HEAD", "TRACE /metrics": "GET, HEAD",
+	} {
+		check(pattern, agentbus.CodeInvalidRequest)
+		method, path, _ := strings.Cut(pattern, " ")
+		if got := b.request(method, path, adminKey, ""); got.status != http.StatusMethodNotAllowed || got.header.Get("Allow") != allowed || !strings.Contains(got.body, `"status":405`) {
+			t.Errorf("%s: %d, Allow %q, %s", pattern, got.status, got.header.Get("Allow"), got.body)
+		}
 	}
 }
 

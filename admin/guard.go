@@ -20,6 +20,7 @@ type request struct {
 	did    deed
 	csrf   string // of the session of a page; "": there is none
 	err    error  // what was answered
+	status int    // of that; 0: that of its code
 }
 
 type requestKey struct{}
@@ -87,9 +88,24 @@ func (a *API) admit(x *request, w http.ResponseWriter, r *http.Request, pattern 
 	case slices.Contains(rt.roles, x.who.Role):
 		return nil
 	case !known && slices.Contains(operators, x.who.Role):
-		return notFound(r.Method+" "+r.URL.Path, "see GET /openapi.json")
+		return a.unserved(x, w, r)
 	}
 	return errNoOperator()
+}
+
+// unserved says why no route takes a request: its path is served by another
+// method (RFC 9110, section 15.5.6), or by none.
+func (a *API) unserved(x *request, w http.ResponseWriter, r *http.Request) error {
+	allowed := httpx.Allowed(a.mux, r)
+	if allowed == "" {
+		return notFound(r.Method+" "+r.URL.Path, "see GET /openapi.json")
+	}
+	w.Header().Set("Allow", allowed)
+	x.status = http.StatusMethodNotAllowed
+	return &agentbus.Error{
+		Code: agentbus.CodeInvalidRequest, Message: "this path does not take " + r.Method,
+		Explain: &agentbus.Explain{Supported: strings.Split(allowed, ", "), Next: "send one of the methods that it takes"},
+	}
 }
 
 func errNoOperator() error {

@@ -85,11 +85,8 @@ func read(w http.ResponseWriter, r *http.Request, v any) error {
 			err = errors.New("more than one value")
 		}
 	}
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return &agentbus.Error{
-			Code: agentbus.CodeRequestTooLarge, Message: "the body is too large",
-			Explain: &agentbus.Explain{Limit: maxBody, Next: "send less"},
-		}
+	if e := tooLarge(err); e != nil {
+		return e
 	}
 	if err != nil {
 		return &agentbus.Error{
@@ -100,7 +97,23 @@ func read(w http.ResponseWriter, r *http.Request, v any) error {
 	return nil
 }
 
-const maxBody = 64 << 10
+// tooLarge is what is answered to a body of which err says that it is; nil: it
+// does not.
+func tooLarge(err error) error {
+	e, ok := errors.AsType[*http.MaxBytesError](err)
+	if !ok {
+		return nil
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeRequestTooLarge, Message: "the body is too large",
+		Explain: &agentbus.Explain{Limit: e.Limit, Next: "send less"},
+	}
+}
+
+const (
+	maxBody = 64 << 10
+	maxForm = 3 * maxBody // a form writes most bytes as three
+)
 
 // A revocation is what came of revoking keys.
 type revocation struct {

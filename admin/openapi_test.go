@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/openapi"
 )
 
@@ -18,6 +19,19 @@ func TestDocumentNamesEveryRoute(t *testing.T) {
 	slices.Sort(patterns)
 	if diff := cmp.Diff(patterns, openapi.Read(t, "openapi.json").Operations(t)); diff != "" {
 		t.Errorf("routes (-served +documented):\n%s", diff)
+	}
+}
+
+// Whatever is stored of a run can be read as the document says.
+func TestDocumentDescribesWhatIsStored(t *testing.T) {
+	t.Parallel()
+	d := openapi.Read(t, "openapi.json")
+	for name, v := range map[string]any{
+		"Ask": agentbus.Ask{}, "Call": agentbus.CallRecord{}, "Chain": agentbus.AgentChain{}, "Entry": agentbus.Entry{}, "Event": agentbus.Event{},
+		"Execution": agentbus.Execution{}, "Failure": agentbus.Error{}, "Halt": agentbus.Halt{}, "Interrupt": agentbus.Interrupt{}, "LowConfidence": agentbus.LowConfidence{},
+		"Reply": agentbus.Reply{}, "Resolution": agentbus.Resolution{}, "Run": agentbus.RunSummary{}, "Turn": agentbus.Turn{}, "Usage": agentbus.Usage{}, "Wait": agentbus.Wait{},
+	} {
+		d.Describes(t, name, v)
 	}
 }
 

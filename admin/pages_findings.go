@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -18,15 +19,14 @@ const maxFindings = 5
 // findings are the sentences about a run that people look for: who paid, what was
 // refused and why, what was retried and not charged, which branch cost most.
 func (p *runPage) findings() []console.Finding {
-	var found []console.Finding
+	found := p.payers()
 	say := func(kind console.Kind, row int, format string, args ...any) {
 		f := console.Finding{Kind: kind, Text: fmt.Sprintf(format, args...)}
 		if row >= 0 {
-			f.URL = p.url(row)
+			f.URL, f.IsRow = p.url(row), true
 		}
 		found = append(found, f)
 	}
-	p.payers(say)
 	p.trouble(say)
 	p.retried(say)
 	if p.Replays > 0 {
@@ -62,7 +62,7 @@ func (p *runPage) costliest() int {
 }
 
 // payers tells who paid.
-func (p *runPage) payers(say func(console.Kind, int, string, ...any)) {
+func (p *runPage) payers() (found []console.Finding) {
 	paid := map[agentbus.Payer]agentbus.Micros{}
 	for i := range p.record.Calls {
 		if c := &p.record.Calls[i]; c.State == agentbus.CallSettled {
@@ -74,15 +74,19 @@ func (p *runPage) payers(say func(console.Kind, int, string, ...any)) {
 	})
 	for i, payer := range who {
 		if i == maxFindings {
-			say("money", -1, "and %d more payers", len(who)-i)
-			return
+			return append(found, console.Finding{Kind: "money", Text: fmt.Sprintf("and %d more payers", len(who)-i)})
 		}
 		what := ""
 		if len(who) == 1 {
 			what = ", for every hop"
 		}
-		say("money", -1, "%s paid $%s%s", cmp.Or(payer, "nobody"), paid[payer].USD(), what)
+		f := console.Finding{Kind: "money", Text: fmt.Sprintf("%s paid $%s%s", cmp.Or(payer, "nobody"), paid[payer].USD(), what)}
+		if payer != "" {
+			f.URL = "/console/payers/" + url.PathEscape(string(payer))
+		}
+		found = append(found, f)
 	}
+	return found
 }
 
 // trouble tells what was refused, what failed and what is waited for.

@@ -41,6 +41,7 @@ func (a *API) inspect(req *http.Request, p *runPage) (*console.Inspector, error)
 	if err := a.inspectRecording(ctx, v); err != nil {
 		return nil, err
 	}
+	v.Known = slices.ContainsFunc(a.cfg.Agents.Agents(), func(g Agent) bool { return g.Name == r.Call.Agent })
 	v.Credential = "its own: it pays for itself"
 	if r.Call.Caller != string(r.Call.Payer) {
 		v.Credential = "forwarded: " + r.Call.Caller + " called on the bill of " + string(r.Call.Payer)

@@ -125,7 +125,7 @@ func runColumns(q url.Values) []console.Column {
 		{Name: "Started", URL: "began"},
 		{Name: "Took", Number: true, URL: "duration"},
 		{Name: "Last event", URL: "last"},
-		{Name: ""},
+		{Name: "What can be done", Unsaid: true},
 	}
 	return sortable(columns, sorting{path: "/console/runs", param: "sort", usual: "began", q: q})
 }

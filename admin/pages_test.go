@@ -216,8 +216,13 @@ func TestRunsPage(t *testing.T) {
 			t.Errorf("%q of the API: %+v, %v", query, l, err)
 		}
 	}
+	for _, query := range []string{"min_depth=-1", "min_cost=-0.01", "min_duration=-1s", "sort=nothing", "limit=0"} { // what means nothing is not ignored
+		if got := b.get("/admin/v1/runs?" + query); got.status != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", query, got.status, got.body)
+		}
+	}
 	body := b.form("/console/runs", cookie, nil).body
-	for _, want := range []string{"alice", "$3.00<span", "$2.00<span class=\"cents\">0000</span></span> reserved", "/ 4</span>", "Stop this run", "running", "failed", "paused"} {
+	for _, want := range []string{`<a class="payer" href="/console/payers/alice" title="alice">`, `<span class="sr">What can be done</span>`, "$3.00<span", "$2.00<span class=\"cents\">0000</span></span> reserved", "/ 4</span>", "Stop this run", "running", "failed", "paused"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -243,6 +248,7 @@ func TestRunPage(t *testing.T) {
 		for _, want := range []string{
 			"alice paid $3.000000, for every hop", "critic was refused at depth 0: bridge_depth_exceeded, too deep", "<code>bridge_depth_exceeded</code> too deep", `aria-selected="true"`,
 			"x-tangle-forwarded-depth", "alice", "sandbox called on the bill of alice", "agentbus trace run_a", "agentbus resume run_a", "charge", "<polyline",
+			`<a href="/console/payers/alice">alice paid`, `<a href="/console/agents/critic">critic</a>`,
 		} {
 			if !strings.Contains(body, want) {
 				t.Errorf("the page lacks %q", want)

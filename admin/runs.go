@@ -83,13 +83,13 @@ func leastOf(figure agentbus.RunFigure, text string) (least int64, err error) {
 	switch figure {
 	case agentbus.FigureCost, agentbus.FigureSaved:
 		m, err := agentbus.ParseUSD(text)
-		if err != nil {
+		if err != nil || m < 0 {
 			return 0, invalid("a least amount must be dollars", "send min_cost=0.25")
 		}
 		return int64(m), nil
 	case agentbus.FigureDuration:
 		d, err := time.ParseDuration(text)
-		if err != nil {
+		if err != nil || d < 0 {
 			return 0, invalid("min_duration must be a duration", "send min_duration=90s")
 		}
 		return d.Microseconds(), nil
@@ -102,8 +102,8 @@ func leastOf(figure agentbus.RunFigure, text string) (least int64, err error) {
 		return 0, invalid("since and active_since must be times in UTC", "send since=2026-05-01T12:00:00Z")
 	case agentbus.FigureTurns, agentbus.FigureDepth, agentbus.FigureTokens, agentbus.FigureRetries, agentbus.FigureRefusals:
 	}
-	if least, err = strconv.ParseInt(text, 10, 64); err != nil {
-		return 0, invalid("min_"+string(figure)+" must be a number", "leave it out, or send min_"+string(figure)+"=1")
+	if least, err = strconv.ParseInt(text, 10, 64); err != nil || least < 0 {
+		return 0, invalid("min_"+string(figure)+" must be a number that is not negative", "leave it out, or send min_"+string(figure)+"=1")
 	}
 	return least, nil
 }

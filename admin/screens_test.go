@@ -132,7 +132,10 @@ func TestInboxScreen(t *testing.T) {
 	granted, denied := b.park("run_a", "alice"), b.park("run_z", "<script>zoe</script>")
 	s := b.visit()
 	s.page("/console/inbox").shows(t, "open", "2 waiting", "payment", `<b class="name">panel</b>`, `<b class="name">shop</b>`, "it is worth it", "then it counts as denied", "Approve once", "Deny",
-		`value="yes" checked`, `Inbox <span class="depth">2</span>`, "not", "<script>zoe", "s3cret", "t3cret")
+		`value="yes" checked`, `Inbox<span data-part="asks"> <span class="depth">2</span>`, "not", "<script>zoe", "s3cret", "t3cret")
+	if a := s.post("/console/inbox/"+string(granted), url.Values{"decision": {"granted"}, "text": {strings.Repeat("é", 48<<10)}}); a.status != http.StatusRequestEntityTooLarge { // of its session, and says what is wrong
+		t.Errorf("an answer that is too long: %d %s", a.status, a.body)
+	}
 	if a := s.post("/console/inbox/"+string(granted), url.Values{"decision": {"granted"}, "text": {"yes"}}); a.status != http.StatusSeeOther {
 		t.Errorf("approve: %d %s", a.status, a.body)
 	}

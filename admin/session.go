@@ -118,7 +118,10 @@ func (a *API) signedIn(x *request, w http.ResponseWriter, r *http.Request) (agen
 		return who, err
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := tooLarge(r.ParseForm()); err != nil {
+			return who, err
+		}
 		if subtle.ConstantTimeCompare([]byte(r.PostFormValue(csrfField)), []byte(s.csrf)) != 1 {
 			return who, &agentbus.Error{
 				Code: agentbus.CodeForbidden, Message: "this form is not of your session",

@@ -156,6 +156,20 @@ test("a paused run goes on, is replayed and forked by hand; lists are sorted ove
   await page.waitForSelector(".tree tr[data-key]");
 });
 
+test("rows that say the same stay as they are, and only new ones light up (U4)", async (t) => {
+  const b = await bus(t), page = await visit(t, b);
+  for (const run of ["run_a", "run_b"]) await ask(b, "echo", "x", run);
+  await page.open("/console/runs");
+  await page.waitForSelector('#live[data-state="live"]');
+  await page.mouse.move(2, 2);
+  for (const run of ["run_c", "run_d"]) { // the second time, what the script wrote the first time is there
+    await page.evaluate(() => (window.before = [...document.querySelectorAll("tr[data-key]")]));
+    await ask(b, "echo", "x", run);
+    await page.waitForSelector(`tr.new[data-key="${run}"] .badge.is-done`);
+    assert.deepEqual(await page.evaluate(() => window.before.filter((row) => !row.isConnected).map((row) => row.dataset.key)).then((gone) => gone.filter((key) => key !== run)), []);
+  }
+});
+
 test("a page says when it is behind, and comes back where it was (U4)", async (t) => {
   const a = await agent(t, () => ({ text: "yes" }));
   const b = await bus(t, { agents: { slow: a.config } });

@@ -51,7 +51,7 @@ test("the graph draws who called whom, with errors, circles and credentials (U12
   assert.match(await page.locator('th[aria-sort="descending"]').innerText(), /^Calls ↓$/);
   const made = (await page.locator('td[data-label="Calls"]').allInnerTexts()).map((n) => parseInt(n));
   assert.deepEqual(made, made.toSorted((a, b) => b - a));
-  await page.locator('.graph a.node[aria-label="Runs of loop"]').click(); // leads to the filtered runs
+  await page.locator('.graph a.node:has(.name:text-is("loop"))').click(); // leads to the filtered runs
   await page.waitForURL(/runs\?active_since=.*&agent=loop/);
 });
 
@@ -128,10 +128,20 @@ test("another's interrupt arrives while the inbox is open, and works without a s
   await page.waitForSelector('#live[data-state="live"]');
   await ask(b, "shop", "another", "run_shop_3");
   await page.waitForFunction(() => document.querySelectorAll(".interrupt").length === 3);
+  await page.waitForSelector('.nav a[href$="inbox"] .depth:text-is("3")');
+  const reason = page.locator('.interrupt input[name="text"]').first();
+  await reason.fill("half a rea");
+  await reason.blur(); // what somebody has begun to answer stays, wherever they point
+  await ask(b, "shop", "one more", "run_shop_4");
+  await page.waitForSelector('#live[data-state="behind"]:has-text("1 change waits while you are at this")');
+  assert.equal(await reason.inputValue(), "half a rea");
+  await reason.fill("");
+  await reason.blur();
+  await page.waitForFunction(() => document.querySelectorAll(".interrupt").length === 4);
   const still = await visit(t, b, { javaScriptEnabled: false });
   await still.open("/console/inbox");
   await still.locator(".interrupt").first().locator("summary:has-text('Deny')").click();
   await still.locator(".interrupt").first().locator("text=Deny it").click();
   await still.waitForURL(/chosen=/);
-  assert.equal(await still.locator(".interrupt").count(), 2);
+  assert.equal(await still.locator(".interrupt").count(), 3);
 });

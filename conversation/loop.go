@@ -153,7 +153,7 @@ func (d *driver) beginTurns(ctx context.Context, opens []agentbus.Event, turns .
 	faults.At(faults.BeginBefore)
 	stored, err := d.options.Journal.Begin(context.WithoutCancel(ctx), turns, append(slices.Clip(d.unwritten), opens...)...)
 	if err != nil {
-		return nil, fmt.Errorf("begin turn %s: %w", turns[0].ID, err)
+		return nil, d.unforced(fmt.Errorf("begin turn %s: %w", turns[0].ID, err), &turns[0])
 	}
 	faults.At(faults.BeginAfter)
 	d.unwritten = nil
@@ -167,10 +167,24 @@ func (d *driver) finishTurn(ctx context.Context, t, next *agentbus.Turn, events 
 	events = append(events, d.refused...)
 	d.refused = nil
 	if err := d.options.Journal.Finish(context.WithoutCancel(ctx), *t, next, d.events(events...)...); err != nil {
-		return fmt.Errorf("finish turn %s: %w", t.ID, err)
+		return d.unforced(fmt.Errorf("finish turn %s: %w", t.ID, err), next)
 	}
 	faults.At(faults.FinishAfter)
 	return nil
+}
+
+// unforced says what to do where another definition was forced, and the journal
+// has a turn that was begun under the old one: it stays what it was asked (R15).
+func (d *driver) unforced(err error, t *agentbus.Turn) error {
+	if !d.options.Force || d.enclosing != nil || t == nil || agentbus.CodeOf(err) != agentbus.CodeTurnMismatch {
+		return err
+	}
+	at := strconv.Itoa(t.Index - d.execution.First)
+	return &agentbus.Error{
+		Code: agentbus.CodeRunConflict, Message: "turn " + at + " was begun already, and is another one in the definition that is forced",
+		Explain: &agentbus.Explain{Rule: "R15", Next: "agentbus replay " + string(d.execution.Run) + " --from " + at + " begins a new run at that turn, with the turns before it"},
+		Err:     err,
+	}
 }
 
 var errPlan = errors.New("plan")

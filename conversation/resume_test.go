@@ -239,6 +239,26 @@ func TestResumeWithAnother(t *testing.T) {
 	}
 }
 
+// R15: to force another definition does not change a turn that was begun under the
+// old one. The refusal says what does.
+func TestForcedOnATurnThatWasBegun(t *testing.T) {
+	t.Parallel()
+	var a agents
+	m := newRecorder()
+	c := talk(2, "a", a.says("x"), "b", a.streams(reset))
+	o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m, Force: true}
+	if _, err := ran(t.Context(), c, o); err != nil {
+		t.Fatal(err)
+	}
+	calls := len(a.calls)
+	c.Participants[0].Label = "A" // which b hears
+	_, err := ran(t.Context(), c, o)
+	e := agentbus.AsError(err)
+	if e == nil || e.Code != agentbus.CodeRunConflict || e.Explain == nil || !strings.Contains(e.Explain.Next, "replay r --from 1 ") || len(a.calls) != calls {
+		t.Errorf("got %v, %d calls", err, len(a.calls)-calls)
+	}
+}
+
 // R15: without a seed, a resume takes the stored one. A plan that disagrees with
 // the journal is refused.
 func TestResumeTakesTheStoredSeed(t *testing.T) {

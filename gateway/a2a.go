@@ -249,7 +249,7 @@ func (g *Gateway) serveA2A(w http.ResponseWriter, r *http.Request) {
 			x.refuse(w, err)
 			return
 		}
-		e.request.Lineage.Chain, e.request.Evidence = x.lineage.Chain, x.evidence
+		e.request.Lineage.Chain, e.request.Evidence, e.request.Hop = x.lineage.Chain, x.evidence, x.hopIn
 		g.face(w, r, x)
 		return
 	}

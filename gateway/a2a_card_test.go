@@ -32,6 +32,9 @@ func TestA2ACard(t *testing.T) {
 		if urls := gjson.Get(got.body, "supportedInterfaces.#.url").Raw; urls != `["`+b.url+`/a2a/critic","`+b.url+`/a2a/critic/rest"]` || got.header.Get("Cache-Control") != "public, max-age=300" {
 			t.Errorf("%s: %s, %v", path, urls, got.header)
 		}
+		if head := b.send(http.MethodHead, path, ""); head.status != http.StatusOK || head.header.Get("ETag") != tag || head.body != "" {
+			t.Errorf("HEAD %s: %v", path, head)
+		}
 		if again := b.send(http.MethodGet, path, "", "If-None-Match: "+tag); again.status != http.StatusNotModified || again.body != "" {
 			t.Errorf("%s: %v", path, again)
 		}

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
@@ -76,6 +78,16 @@ func indexOf(v any) json.Number {
 	return n
 }
 
+// inOrder sorts entries by their index: a stream may begin with any of them, and
+// clients take the first one of a whole answer for that of index 0.
+func inOrder(list []any) {
+	slices.SortStableFunc(list, func(a, b any) int {
+		at, _ := indexOf(a).Int64()
+		other, _ := indexOf(b).Int64()
+		return cmp.Compare(at, other)
+	})
+}
+
 // completionOf makes a chat completion of the sum of its chunks.
 func completionOf(sum any) []byte {
 	out, ok := sum.(map[string]any)
@@ -84,6 +96,10 @@ func completionOf(sum any) []byte {
 	}
 	out["object"] = "chat.completion"
 	choices, _ := out["choices"].([]any)
+	if len(choices) == 0 {
+		out["choices"] = []any{} // clients look into it
+	}
+	inOrder(choices)
 	for _, c := range choices {
 		choice, ok := c.(map[string]any)
 		if !ok {
@@ -95,6 +111,7 @@ func completionOf(sum any) []byte {
 		}
 		delete(choice, "delta")
 		calls, _ := message["tool_calls"].([]any)
+		inOrder(calls)
 		for _, c := range calls {
 			if c, ok := c.(map[string]any); ok {
 				delete(c, "index") // which only a delta has

@@ -52,7 +52,7 @@ func (g *Gateway) admit(next http.Handler) http.Handler {
 // within reports whether the caller is part of this bus: a driver of this process
 // or a program that serves a turn. It is bounded by the call that it works for.
 func (x *exchange) within() bool {
-	return x.inProcess != nil && !x.inProcess.Outside || x.scope != nil
+	return x.driven() || x.scope != nil
 }
 
 // rated reports whether the caller has a rate.

@@ -109,7 +109,7 @@ func (a *answer) passLarge(begun []byte, sse bool) {
 	x.recorder.answers(kept, total, nil, nil) // nobody holds it
 	switch {
 	case err != nil:
-	case isFinal(status):
+	case x.settles(status):
 		u, known := told.usage()
 		if !known && status < http.StatusBadRequest {
 			u = estimate(x, total/bytesPerToken)
@@ -147,15 +147,21 @@ func (a *answer) lookInto(begun []byte, sse bool, kept http.Header) (look func([
 // notFinal says why an answer does not settle its call, or nil.
 func (a *answer) notFinal(status int, body []byte) error {
 	switch {
-	case !isFinal(status), asks(status, body):
+	case !a.exchange.settles(status), asks(status, body):
 		return laterError(status, body)
 	case a.exchange.envelope != nil:
 		return laterFault(a.exchange.envelope.told.Err)
 	case status < http.StatusMultipleChoices && a.exchange.dialect != dialectOther && (isErrorBody(body) || gjson.GetBytes(body, "status").Str == "failed"):
 		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: status, Message: "the agent answered with an error under status 200"}
+	case a.exchange.needsWords() && status < http.StatusMultipleChoices && !speaks(body):
+		return errSilent
 	}
 	return nil
 }
+
+// errSilent is why an answer without a word does not settle the call of a driver: to
+// it that is no answer (R16). It is passed on as it came.
+var errSilent = &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: http.StatusOK, Message: "the agent completed without text"}
 
 // asks reports whether an answer says that the agent waits to be told something
 // (A38): the same turn is asked again once somebody has, and executes then.

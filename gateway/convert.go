@@ -117,8 +117,8 @@ func toStream(body []byte) []byte {
 	delete(head, "usage")
 	head["object"] = "chat.completion.chunk"
 	var b bytes.Buffer
-	write := func(choice map[string]any) {
-		head["choices"] = []any{choice}
+	write := func(choices ...any) {
+		head["choices"] = append([]any{}, choices...)
 		data, _ := json.Marshal(head) // of values that came from JSON
 		b.WriteString("data: ")
 		b.Write(data)
@@ -136,6 +136,10 @@ func toStream(body []byte) []byte {
 			head["usage"] = usage
 		}
 		write(map[string]any{"index": begun["index"], "delta": map[string]any{}, "finish_reason": finish})
+	}
+	if len(choices) == 0 && usage != nil {
+		head["usage"] = usage
+		write()
 	}
 	b.WriteString("data: [DONE]\n\n")
 	return b.Bytes()

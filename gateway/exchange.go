@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -43,7 +44,10 @@ type exchange struct {
 	// when the time is over that its own one leaves; the zero time: never.
 	allowances []allowance
 	until      time.Time
-	hop        string // the one that goes to the agent; "": none (C16)
+	hop        string            // the one that goes to the agent; "": none (C16)
+	hopNext    *agentbus.NextHop // those that go with the messages of a client in this process; nil: none do
+	hopSigned  atomic.Bool       // one was: that client may do so while the answer is read
+	hopExpired atomic.Bool       // and does not count any more
 	notes      []string
 	record     agentbus.CallRecord // what becomes of it
 	seen       agentbus.Observation
@@ -129,6 +133,8 @@ type InProcess struct {
 	// that of the message which the face of an agent answers (C22). It goes on to
 	// agents of A2A (C25); an ACL is asked of it for a call from Outside only.
 	Evidence []agentbus.Evidence
+	// Hop is the signed hop that such a call came with, verified (C16); "": none.
+	Hop string
 }
 
 type inProcessKey struct{}
@@ -147,6 +153,13 @@ func InProcessOf(ctx context.Context) (InProcess, bool) {
 	}
 	return InProcess{}, false
 }
+
+// driven reports whether a driver of this process makes the call, for a turn of its
+// own.
+func (x *exchange) driven() bool { return x.inProcess != nil && !x.inProcess.Outside }
+
+// needsWords reports whether an answer without a word is none: to a driver (R16).
+func (x *exchange) needsWords() bool { return x.driven() && x.dialect == dialectChat }
 
 func newExchange(r *http.Request) *exchange {
 	x := &exchange{requestID: httpx.NewRequestID(), began: time.Now(), envelope: envelopeOf(r)}

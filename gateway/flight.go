@@ -42,6 +42,11 @@ func (f *flight) change(do func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	do()
+	f.rouse()
+}
+
+// rouse wakes who waits for a change. f.mu is held.
+func (f *flight) rouse() {
 	if f.wake != nil {
 		close(f.wake)
 		f.wake = nil
@@ -77,7 +82,38 @@ func (f *flight) end(err error) { f.change(func() { f.ended, f.err = true, err }
 func (f *flight) attend(more int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.attached += more
+	if f.attached += more; f.attached == 0 {
+		f.rouse()
+	}
+}
+
+// untilAlone waits until no duplicate is attached, or ctx ends.
+func (f *flight) untilAlone(ctx context.Context) {
+	for change := f.company(); change != nil; change = f.company() {
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// company is closed at the next change, while duplicates are attached; nil: none is.
+func (f *flight) company() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.attached == 0 {
+		return nil
+	}
+	return f.changed()
+}
+
+// changed is closed at the next change. f.mu is held.
+func (f *flight) changed() <-chan struct{} {
+	if f.wake == nil {
+		f.wake = make(chan struct{})
+	}
+	return f.wake
 }
 
 // attended reports whether duplicates are attached.
@@ -107,10 +143,7 @@ func (f *flight) view(from int) view {
 		v.body = f.body[from:len(f.body):len(f.body)]
 	}
 	if !f.ended {
-		if f.wake == nil {
-			f.wake = make(chan struct{})
-		}
-		v.change = f.wake
+		v.change = f.changed()
 	}
 	return v
 }

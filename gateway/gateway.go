@@ -223,7 +223,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(r.URL.EscapedPath(), agentsPrefix):
 		g.call.ServeHTTP(w, r)
 	case strings.HasPrefix(r.URL.EscapedPath(), a2aPrefix):
-		if r.Method == http.MethodGet && strings.HasSuffix(strings.TrimRight(r.URL.EscapedPath(), "/"), cardPath) {
+		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.HasSuffix(strings.TrimRight(r.URL.EscapedPath(), "/"), cardPath) {
 			g.card.ServeHTTP(w, r)
 			return
 		}

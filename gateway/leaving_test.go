@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -54,6 +55,53 @@ func (l slowLedger) Reserve(ctx context.Context, r agentbus.Reservation) (agentb
 		return agentbus.Reserved{}, ctx.Err()
 	}
 	return l.Ledger.Reserve(ctx, r)
+}
+
+// TestLeaderLeavesDuplicates: G14 and G22, with detaching off a call goes on while a
+// duplicate waits for it, and is cut when the last one leaves.
+func TestLeaderLeavesDuplicates(t *testing.T) {
+	t.Parallel()
+	for _, stays := range []bool{true, false} {
+		t.Run(strconv.FormatBool(stays), func(t *testing.T) {
+			t.Parallel()
+			more, cut, left := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
+			a := newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, helloEvent)
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-more:
+					_, _ = io.WriteString(w, loEvent+usageEvent+doneEvent)
+				case <-r.Context().Done():
+					close(cut)
+				}
+			})
+			b := newBus(t, func(c *gateway.Config) { c.DetachMax = -1 }, a)
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				context.AfterFunc(r.Context(), func() { left <- struct{}{} })
+				b.ServeHTTP(w, r)
+			}))
+			t.Cleanup(srv.Close)
+			b.url = srv.URL
+			var callers [2]*reading
+			for i := range callers {
+				callers[i] = b.openStream("critic", turn("r", "t")...)
+				callers[i].reads(helloEvent)
+			}
+			_ = callers[0].Body.Close()
+			<-left
+			if !stays {
+				_ = callers[1].Body.Close()
+				<-cut
+				b.one("r", agentbus.CallVoided)
+				return
+			}
+			close(more)
+			callers[1].reads(loEvent + usageEvent + doneEvent)
+			callers[1].ends()
+			b.one("r", agentbus.CallSettled)
+		})
+	}
 }
 
 // TestCallerLeaves: G14, the call goes on to its end; the retry gets its answer.

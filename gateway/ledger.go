@@ -371,4 +371,11 @@ func isFinal(status int) bool {
 	return status < http.StatusInternalServerError
 }
 
+// settles reports whether an agent's answer with this status settles the call. To a
+// driver of this bus no error does: the run is paused and, resumed, asks the agent
+// again, which may be well by then (R16).
+func (x *exchange) settles(status int) bool {
+	return isFinal(status) && (status < http.StatusBadRequest || !x.driven())
+}
+
 var errAborted = errors.New("the bus is shutting down")

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -74,4 +75,37 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	check(http.MethodPost, "/v1/responses", b.send(http.MethodPost, "/v1/responses", "{", asAlice), http.StatusBadRequest)
 	check(http.MethodPost, "/agents/{name}/{path}", b.send(http.MethodPost, "/agents/critic/chat/completions", ask("critic"), asAlice), http.StatusOK)
 	check(http.MethodGet, "/agents/{name}/{path}", b.send(http.MethodGet, "/agents/nobody/x", "", asAlice), http.StatusNotFound)
+}
+
+// P2, P3, P4, P7: the headers of a call have the grammar that the document says.
+func TestDocumentedHeaders(t *testing.T) {
+	t.Parallel()
+	var d struct {
+		Components struct {
+			Parameters map[string]struct {
+				Name, In string
+				Schema   struct{ Pattern string }
+			}
+		}
+	}
+	file, err := os.ReadFile("openapi.json")
+	if err == nil {
+		err = json.Unmarshal(file, &d)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBus(t, nil, newAgent(t, "critic", nil))
+	for _, p := range d.Components.Parameters {
+		grammar := regexp.MustCompile(p.Schema.Pattern)
+		for _, value := range []string{"", "0", "a", "~!#+-.", "a b", "a,b", `a"b`, "-1", "123456789", "1234567890", strings.Repeat("x", 512), strings.Repeat("x", 513)} {
+			headers := []string{p.Name + ": " + value}
+			if strings.HasSuffix(p.Name, "turnid") {
+				headers = append(headers, "x-tangle-runid: of-"+p.Name)
+			}
+			if got := b.call("critic", headers...); (got.status != http.StatusBadRequest) != grammar.MatchString(value) {
+				t.Errorf("%s: %.20q of %d bytes is answered %v, and documented as %s", p.Name, value, len(value), got, p.Schema.Pattern)
+			}
+		}
+	}
 }

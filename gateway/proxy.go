@@ -80,29 +80,49 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 	deadline := time.AfterFunc(x.patience(g.cfg.CallTimeout), func() { cancel(errTooLong) })
 	x.deadline = deadline
 	stop := context.AfterFunc(r.Context(), func() { // ends with ctx at the latest, which release ends
-		if x.inProcess != nil || x.target.NoDetach { // a driver of this bus aborts what it began, and waits for it
-			g.endStopped(x, cancel)                                                 // which may be why it left
-			cancel(fmt.Errorf("%w: %w", errCallerLeft, context.Cause(r.Context()))) //nolint:contextcheck // an agent in this process may want to know why
+		left := fmt.Errorf("%w: %w", errCallerLeft, context.Cause(r.Context())) //nolint:contextcheck // an agent in this process may want to know why
+		if x.inProcess != nil {                                                 // a driver of this bus aborts what it began, and waits for it
+			g.endStopped(x, cancel) // which may be why it left
+			cancel(left)
 			return
 		}
-		select {
-		case g.slots <- struct{}{}:
-			defer func() { <-g.slots }()
-			patience := time.NewTimer(g.cfg.DetachTimeout)
-			defer patience.Stop()
-			select {
-			case <-patience.C:
-				cancel(errCallerLeft)
-			case <-ctx.Done():
-			}
-		default:
-			cancel(errCallerLeft)
-		}
+		g.goOn(ctx, x, func() { cancel(left) })
 	})
 	return ctx, cancel, func() {
 		stop()
 		deadline.Stop()
 		cancel(nil)
+	}
+}
+
+// goOn lets a call go on whose caller left, as long as duplicates wait for it; with
+// nobody there any more, in a slot and for a time, or not at all (G14).
+func (g *Gateway) goOn(ctx context.Context, x *exchange, end func()) {
+	for ctx.Err() == nil {
+		x.flight.untilAlone(ctx)
+		if (x.target.NoDetach || !g.detached(ctx)) && !x.flight.attended() {
+			end()
+			return
+		}
+	}
+}
+
+// detached waits in a slot for the end of a call. It reports false when there is none,
+// or the time of a call without its caller is over.
+func (g *Gateway) detached(ctx context.Context) bool {
+	select {
+	case g.slots <- struct{}{}:
+		defer func() { <-g.slots }()
+	default:
+		return false
+	}
+	patience := time.NewTimer(g.cfg.DetachTimeout)
+	defer patience.Stop()
+	select {
+	case <-patience.C:
+		return false
+	case <-ctx.Done():
+		return true
 	}
 }
 
@@ -154,8 +174,7 @@ func (g *Gateway) bodyOut(x *exchange) []byte {
 // told what was said, and nothing else (R4), unless the operator wants it told.
 func (g *Gateway) cues(x *exchange) bool {
 	c := x.lineage.Chain
-	driven := x.inProcess != nil && !x.inProcess.Outside
-	return c != nil && (!driven || g.cfg.Chain.CueFirst || c.Hop > 1 || c.Final)
+	return c != nil && (!x.driven() || g.cfg.Chain.CueFirst || c.Hop > 1 || c.Final)
 }
 
 // outbound is the request to the agent: the bytes as they came, hop-by-hop
@@ -206,7 +225,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 
 // lineageOut returns the lineage of the next hop.
 func (x *exchange) lineageOut() agentbus.Lineage {
-	if x.inProcess != nil && !x.inProcess.Outside { // a driver of this bus has counted its hop already (P9)
+	if x.driven() { // a driver of this bus has counted its hop already (P9)
 		return x.lineage
 	}
 	return x.lineage.Forward()
@@ -233,7 +252,7 @@ func (g *Gateway) ownContext(ctx context.Context, x *exchange) context.Context {
 	}
 	caller := agentbus.Principal{ID: "agent:" + x.target.Name, Grants: x.caller.Grants} // it may call what its caller may
 	inline := x.bridged() && x.inProcess != nil && x.inProcess.Inline
-	return WithInProcess(g.showing(ctx, x), InProcess{
+	return WithInProcess(g.signing(g.showing(ctx, x), x), InProcess{
 		Caller: caller, Payer: x.payer, Chain: x.lineage.Chain, Cued: g.cues(x), Inline: inline, Within: x.ancestors, Evidence: x.evidence,
 	})
 }

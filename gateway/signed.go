@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 )
 
 // Hops sign the hops of chains and verify those of others (C16). They are safe
@@ -26,11 +27,18 @@ type HopKeeper interface {
 }
 
 // received verifies the signed hop that came with a call, in a header, in its
-// metadata or in both alike. What it says of the chain holds for the call.
+// metadata or in both alike; one that came to a face was verified there. What it says of the chain holds for the call.
 func (g *Gateway) received(ctx context.Context, x *exchange) error {
 	token, mid := x.lineage.Hop, ""
-	if x.lineage.Hop = ""; g.cfg.Hops == nil || x.inProcess != nil {
+	if x.lineage.Hop = ""; g.cfg.Hops == nil {
 		return nil
+	}
+	if p := x.inProcess; p != nil { // the face of the agent was asked with it
+		if x.hopIn = p.Hop; p.Hop == "" {
+			return nil
+		}
+		hop := keptHop(p.Hop)
+		return x.allow(&hop, p.Hop)
 	}
 	if e := x.envelope; e != nil {
 		if mid = e.call.MessageID; e.mention.Token != "" {
@@ -62,7 +70,8 @@ func (g *Gateway) received(ctx context.Context, x *exchange) error {
 }
 
 // sign signs the hop to the agent, behind the one that was received, or behind
-// that of the turn that the call is made inside of, and keeps both with the call.
+// that of the turn that the call is made inside of, and keeps both with the call. What a
+// client in this process calls over A2A gets its hops from there.
 func (g *Gateway) sign(ctx context.Context, x *exchange) error {
 	if g.cfg.Hops == nil || x.lineage.Chain == nil || x.flight == nil {
 		return nil
@@ -79,23 +88,62 @@ func (g *Gateway) sign(ctx context.Context, x *exchange) error {
 	if x.envelope != nil {
 		next.MessageID = x.envelope.call.MessageID
 	}
-	token, counts, err := g.cfg.Hops.Sign(next)
-	if err != nil {
-		return err
-	}
-	x.note(agentbus.NoteHopSigned)
-	if x.hop = token; !counts { // the chain goes on in the plain: one that has expired would be refused, and the call with it
-		x.hop = ""
-		x.note("hop_expired")
-	}
-	for _, h := range []agentbus.HopToken{{Token: x.hopIn}, {Token: token, Sent: true}} {
-		if h.Token == "" {
-			continue
-		}
-		h.Run, h.RequestID, h.At = x.lineage.Run, x.record.RequestID, time.Now()
-		if err := g.cfg.HopKeeper.KeepHop(ctx, h); err != nil {
+	if x.hopIn != "" {
+		if err := g.keepHop(ctx, x, agentbus.HopToken{Token: x.hopIn}); err != nil {
 			return err
 		}
 	}
-	return nil
+	if x.clientsA2A() { // a hop names the message that it goes with, which is made there
+		x.hopNext = &next
+		return nil
+	}
+	x.hop, err = g.signed(ctx, x, &next)
+	return err
+}
+
+// signed signs a hop and keeps it with the call. It returns what the agent is told:
+// "" where the chain goes on in the plain, since a hop that has expired would be refused,
+// and the call with it.
+func (g *Gateway) signed(ctx context.Context, x *exchange, n *agentbus.NextHop) (string, error) {
+	token, counts, err := g.cfg.Hops.Sign(*n)
+	if err != nil {
+		return "", err
+	}
+	if err := g.keepHop(ctx, x, agentbus.HopToken{Token: token, Sent: true}); err != nil {
+		return "", err
+	}
+	if x.hopSigned.Store(true); !counts {
+		x.hopExpired.Store(true)
+		return "", nil
+	}
+	return token, nil
+}
+
+func (g *Gateway) keepHop(ctx context.Context, x *exchange, h agentbus.HopToken) error {
+	h.Run, h.RequestID, h.At = x.lineage.Run, x.record.RequestID, time.Now()
+	return g.cfg.HopKeeper.KeepHop(ctx, h)
+}
+
+// signing has the client that calls the agent over A2A send a hop with each message of the
+// call, signed for that message, and another one when it comes again.
+func (g *Gateway) signing(ctx context.Context, x *exchange) context.Context {
+	if x.hopNext == nil {
+		return ctx
+	}
+	next, sent := *x.hopNext, 0 // of the goroutine that the client talks in
+	return a2a.WithHop(ctx, func(ctx context.Context, messageID string) (string, error) {
+		sent++
+		next.ID, next.MessageID = agentbus.HopID(x.requestID, sent), messageID
+		return g.signed(ctx, x, &next)
+	})
+}
+
+// noteHops says on the record of the call what became of its hops.
+func (x *exchange) noteHops() {
+	if x.hopSigned.Swap(false) {
+		x.note(agentbus.NoteHopSigned)
+	}
+	if x.hopExpired.Swap(false) {
+		x.note("hop_expired")
+	}
 }

@@ -30,7 +30,7 @@ func (a *answer) passStream() {
 	if a.here() <= 0 {
 		_ = a.write(nil) // the head as soon as it is known, unless events came with it; it never fails for a call
 	}
-	t := tap{dialect: x.dialect, redact: x.redact, counts: x.bridged()}
+	t := tap{dialect: x.dialect, redact: x.redact, counts: x.bridged(), mute: x.needsWords()}
 	defer a.stored() //nolint:errcheck // for a panic; otherwise it is over by then
 	held, err := a.readStream(&t)
 	if err == nil {
@@ -47,8 +47,7 @@ func (a *answer) passStream() {
 	x.recorder.answers(kept, a.total+int64(len(held)), x.flight.body, held)
 	if err == nil {
 		a.total += int64(len(held))
-		reply := agentbus.StoredReply{Status: http.StatusOK, Header: kept, Body: append(a.pending(), held...)}
-		err = a.settle(reply, t.usageOr(x), a.total > g.cfg.MaxReply)
+		err = a.endStream(&t, kept, held)
 	}
 	if err != nil {
 		a.cutStream(err, &t)
@@ -61,6 +60,18 @@ func (a *answer) passStream() {
 	if !a.callerUp {
 		_ = a.out.put(held) // the server sends it with the end of the body, in one piece
 	}
+}
+
+// endStream settles a stream that is whole, unless it is no answer to who asked.
+func (a *answer) endStream(t *tap, kept http.Header, held []byte) error {
+	x, g := a.exchange, a.gateway
+	if t.mute {
+		u := t.usageOr(x)
+		g.void(a.r.Context(), x, errSilent, u, x.target.cost(u))
+		return nil
+	}
+	reply := agentbus.StoredReply{Status: http.StatusOK, Header: kept, Body: append(a.pending(), held...)}
+	return a.settle(reply, t.usageOr(x), a.total > g.cfg.MaxReply)
 }
 
 // takesTrailers reports whether who sent h reads trailers: it says so (RFC 9110,

@@ -244,7 +244,15 @@ func TestConverted(t *testing.T) {
 		},
 		"two choices": {
 			streamWith(two), chatRoute, ask("critic"),
-			`{"choices":[{"finish_reason":null,"index":1,"message":{"content":"bB","role":"assistant"}},{"finish_reason":"stop","index":0,"message":{"content":"aA","reasoning_content":"because","role":"assistant"}}],"object":"chat.completion","usage":null}`, "converted:stream",
+			`{"choices":[{"finish_reason":"stop","index":0,"message":{"content":"aA","reasoning_content":"because","role":"assistant"}},{"finish_reason":null,"index":1,"message":{"content":"bB","role":"assistant"}}],"object":"chat.completion","usage":null}`, "converted:stream",
+		},
+		"no choice": {
+			streamWith(usageEvent + doneEvent), chatRoute, ask("critic"), `{"choices":[],"id":"c1","object":"chat.completion","usage":{"completion_tokens":20,"prompt_tokens":100}}`, "converted:stream",
+		},
+		"nothing": {streamWith(doneEvent), chatRoute, ask("critic"), `{"choices":[],"object":"chat.completion"}`, "converted:stream"},
+		"no choice for a stream": {
+			answerWith(http.StatusOK, `{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":0}}`), chatRoute, askStream("critic"),
+			`data: {"choices":[],"object":"chat.completion.chunk","usage":{"completion_tokens":0,"prompt_tokens":1}}` + "\n\n" + doneEvent, "converted:whole",
 		},
 		"whole for a stream": {
 			answerWith(http.StatusOK, completion), chatRoute, askStream("critic"),

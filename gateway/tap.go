@@ -32,6 +32,7 @@ type tap struct {
 	usage   []byte              // the last event that told a usage
 	counts  bool                // what is said is counted, in bytes
 	said    int
+	mute    bool        // looked for from the start: nothing was said yet, and no tool called
 	failure string      // the error that the agent told under status 200
 	binding a2a.Binding // of dialectA2A, whose events told is shown
 	told    func([]byte, *a2a.Frame)
@@ -100,9 +101,11 @@ func lineEnd(b []byte) int {
 }
 
 func (t *tap) keep(b []byte) {
-	if t.blank = false; len(t.line)+len(b) <= or(t.most, maxTapped) {
-		t.line = append(t.line, b...)
+	if t.blank = false; len(t.line)+len(b) > or(t.most, maxTapped) {
+		t.mute = false // nobody knows
+		return
 	}
+	t.line = append(t.line, b...)
 }
 
 // ending reports whether the line so far is the end of a chat's stream.
@@ -149,6 +152,8 @@ func (t *tap) endLine(line []byte) {
 	}
 	if len(t.event)+len(data) <= or(t.most, maxTapped) {
 		t.event = append(t.event, data...)
+	} else {
+		t.mute = false // as above
 	}
 	t.some = true
 	t.look()
@@ -184,6 +189,7 @@ func (t *tap) endEvent() {
 		t.event, t.some, t.ended = t.event[:0], false, t.done
 		return
 	}
+	t.mute = t.mute && !speaks(t.event)
 	if t.counts {
 		t.said += chatBytes(t.event, "delta")
 	}

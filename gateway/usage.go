@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -79,6 +80,19 @@ func chatBytes(body []byte, under string) (n int) {
 		return true
 	})
 	return n
+}
+
+// speaks reports whether a chat completion, or an event of its stream, says anything
+// but white space, or calls a tool.
+func speaks(body []byte) (yes bool) {
+	gjson.GetBytes(body, "choices").ForEach(func(_, choice gjson.Result) bool {
+		for _, said := range [...]gjson.Result{choice.Get("delta"), choice.Get("message")} {
+			content := said.Get("content")
+			yes = yes || content.IsArray() || strings.TrimSpace(content.Str) != "" || len(said.Get("tool_calls").Array()) > 0
+		}
+		return !yes
+	})
+	return yes
 }
 
 func usageOf(body []byte) agentbus.Usage {

@@ -177,6 +177,11 @@ func TestVerifyRun(t *testing.T) {
 			return k
 		}, fault: "not the one hop of its call"},
 		"one stands twice": {change: func(k []agentbus.HopToken) []agentbus.HopToken { return append(k, k[4]) }, fault: "not the one hop of its call"},
+		"its message came again": {change: func(k []agentbus.HopToken) []agentbus.HopToken {
+			return append(k, agentbus.HopToken{Run: "r", RequestID: k[4].RequestID, Sent: true, At: k[4].At, Token: must(h.Sign(agentbus.NextHop{
+				ID: agentbus.HopID(k[4].RequestID, 2), Audience: "@x@x.example", Caller: "x", Payer: "alice", Chain: agentbus.AgentChain{Hop: 1, MaxHops: 4}, Run: "r", Left: agentbus.HopLeft{Calls: 5},
+			}))})
+		}},
 		"all of another run": {change: func(k []agentbus.HopToken) []agentbus.HopToken {
 			for i := range k {
 				k[i].Token = other[i].Token

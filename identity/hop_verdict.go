@@ -35,7 +35,7 @@ type HopVerdict struct {
 // pays; and no call between them may be without one.
 func (h *Hops) VerifyRun(ctx context.Context, run agentbus.RunID, kept []agentbus.HopToken, calls []agentbus.CallRecord) HopVerdict {
 	v := HopVerdict{Run: run, Hops: []HopLine{}}
-	byRequest, known, signed := map[string]*agentbus.CallRecord{}, map[string]*keptHop{}, map[string]bool{}
+	byRequest, known, signed := map[string]*agentbus.CallRecord{}, map[string]*keptHop{}, map[string]int{}
 	for i := range calls {
 		byRequest[calls[i].RequestID] = &calls[i]
 	}
@@ -51,11 +51,13 @@ func (h *Hops) VerifyRun(ctx context.Context, run agentbus.RunID, kept []agentbu
 		if !t.Sent {
 			continue
 		}
+		signed[t.RequestID]++ // its message may have been sent again
+		nth := signed[t.RequestID]
 		call := byRequest[t.RequestID] // nil: of an attempt that another one followed
 		fault := h.belies(&hop, call)
 		switch {
 		case fault != "":
-		case signed[t.RequestID] || strings.HasPrefix(hop.ID, requestPrefix) && hop.ID != t.RequestID: // before, ids were others
+		case nth > 1 && !strings.HasPrefix(hop.ID, requestPrefix) || strings.HasPrefix(hop.ID, requestPrefix) && hop.ID != agentbus.HopID(t.RequestID, nth): // before, ids were others
 			fault = "is not the one hop of its call"
 		default:
 			fault = strays(&hop, before, run)
@@ -64,7 +66,6 @@ func (h *Hops) VerifyRun(ctx context.Context, run agentbus.RunID, kept []agentbu
 			v.Fault = fmt.Sprintf("the hop of request %s %s", t.RequestID, fault)
 			return v
 		}
-		signed[t.RequestID] = true
 		v.Hops = append(v.Hops, lineOf(&hop, before, call))
 	}
 	v.unsigned(kept, calls, signed)
@@ -95,10 +96,10 @@ func lineOf(hop *agentbus.Hop, before *keptHop, call *agentbus.CallRecord) HopLi
 
 // unsigned counts the calls of chains without a signed hop. One whose record says that
 // it was signed has lost it, and so has one that was made between others that have theirs.
-func (v *HopVerdict) unsigned(kept []agentbus.HopToken, calls []agentbus.CallRecord, signed map[string]bool) {
+func (v *HopVerdict) unsigned(kept []agentbus.HopToken, calls []agentbus.CallRecord, signed map[string]int) {
 	for i := range calls {
 		c := &calls[i]
-		if c.Chain == nil || c.Attempts == 0 || signed[c.RequestID] {
+		if c.Chain == nil || c.Attempts == 0 || signed[c.RequestID] > 0 {
 			continue
 		}
 		v.Unsigned++

@@ -362,6 +362,8 @@ func TestStatuses(t *testing.T) {
 		{413, `{"error":{"code":"bridge_depth_exceeded","message":"depth 4"}}`, agentbus.Error{Code: agentbus.CodeDepthExceeded, Message: "depth 4", Status: 413}},
 		{403, `{"error":{"code":"run_stopped","message":""}}`, agentbus.Error{Code: agentbus.CodeRunStopped, Message: "the agent answered 403", Status: 403}},
 		{500, `{"error":{"code":"context_length","message":"too long"}}`, agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the agent answered 500: too long", Status: 500}},
+		{503, `{"error":{"code":"quota","message":"none left","retryable":false}}`, agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the agent answered 503: none left", Status: 503, Final: true}},
+		{503, `{"error":{"code":"overloaded","message":"later","retryable":true}}`, agentbus.Error{Code: agentbus.CodeOverloaded, Message: "later", Status: 503}},
 		{500, `{"error":"just text"}`, agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the agent answered 500: just text", Status: 500}},
 		{502, "<html>\n<b>Bad</b>\tGateway", agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the agent answered 502: <html> <b>Bad</b> Gateway", Status: 502}},
 		{307, "", agentbus.Error{Code: agentbus.CodeAgentRedirected, Message: "the agent answered 307, a redirect, which is never followed", Status: 307}},

@@ -101,6 +101,7 @@ func (b *Backend) failed(c *agentbus.Call, raw json.RawMessage) error {
 // (P11), else what it said behind e's message.
 func (b *Backend) adopt(e *agentbus.Error, c *agentbus.Call, s said) {
 	text := b.quote(c, s.Message)
+	e.Final = s.Final
 	code := agentbus.Code(s.Code)
 	switch {
 	case code.Known():
@@ -119,6 +120,7 @@ type said struct {
 	Code    string
 	Explain *agentbus.Explain
 	Ask     *agentbus.Ask
+	Final   bool // "retryable": false
 }
 
 // parseError reads an error object, or the string that some servers send in
@@ -129,6 +131,8 @@ func parseError(raw json.RawMessage) said {
 		Code    json.RawMessage `json:"code"`
 		Explain json.RawMessage `json:"explain"`
 		Ask     json.RawMessage `json:"ask"`
+
+		Retryable json.RawMessage `json:"retryable"`
 	}
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -137,7 +141,7 @@ func parseError(raw json.RawMessage) said {
 	if json.Unmarshal(raw, &object) != nil {
 		return said{Message: string(raw)}
 	}
-	out := said{Message: object.Message, Code: strings.Trim(string(object.Code), `"`)}
+	out := said{Message: object.Message, Code: strings.Trim(string(object.Code), `"`), Final: string(object.Retryable) == "false"}
 	var explain agentbus.Explain
 	if present(object.Explain) && json.Unmarshal(object.Explain, &explain) == nil {
 		out.Explain = &explain

@@ -266,6 +266,19 @@ func TestRetryableOfTheReference(t *testing.T) {
 	}
 }
 
+// R11, P13: a refusal that says it is final is not tried again, whatever its code
+// and status.
+func TestFinalIsNotRetryable(t *testing.T) {
+	t.Parallel()
+	for _, e := range []agentbus.Error{{Code: agentbus.CodeAgentUnavailable, Status: http.StatusServiceUnavailable}, {Code: agentbus.CodeOverloaded}} {
+		final := e
+		final.Final = true
+		if !policy.Retryable(&e) || policy.Retryable(&final) {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
 // A circuit is a breaker that the steps of the reference are done to.
 type circuit struct {
 	t       *testing.T

@@ -118,7 +118,7 @@ func (r Retry) backoff(n int, random float64) time.Duration {
 func Retryable(err error) bool {
 	e, ours := errors.AsType[*agentbus.Error](err)
 	switch {
-	case !ours, e.Code == agentbus.CodeCircuitOpen:
+	case !ours, e.Final, e.Code == agentbus.CodeCircuitOpen:
 		return false
 	case e.Status == 0, e.Code.Known() && e.Code != agentbus.CodeAgentUnavailable:
 		return e.Code.Retryable()

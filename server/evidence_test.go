@@ -185,6 +185,31 @@ conversations:
 	}
 }
 
+// C22, C24: who answers a task that waits shows its evidence with that message; the agent
+// asks for it as it did for the first one.
+func TestC24EvidenceOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	issuer, evidence := attests(t)
+	s := open(t, fmt.Sprintf(`
+trust: {issuer: "http://127.0.0.1:1", issuers: [{issuer: %q, methods: [urn:slack:signed], assurance: [platform], subject_prefixes: ["slack:T1/"]}]}
+resolver: {allow_hosts: [%q]}
+agents: {seller: {kind: builtin, builtin: pay, acl: {allow: [{issuer: %q, method: urn:slack:signed, subject: "slack:T1/U1"}]}}}
+`, issuer, strings.TrimPrefix(issuer, "http://"), issuer))
+	w := &three{b: s, at: served(t, s), agent: "seller"}
+	ask := func(mid, task, more string) gjson.Result {
+		return w.ask(t, "user-secret", mid, task, "hi", fmt.Sprintf(`{"mentionable":{%s"identity_evidence":[%s]}}`, more, evidence("http://127.0.0.1:1/a2a/seller", mid))).Get("result.task")
+	}
+	waits := ask("m1", "", "")
+	state := waits.Get("status.message.metadata.mentionable.policy.state").Str
+	if waits.Get("status.state").Str != "TASK_STATE_INPUT_REQUIRED" || state == "" {
+		t.Fatal(waits.Raw)
+	}
+	paid := ask("m2", waits.Get("id").Str, fmt.Sprintf(`"policy_resolution":{"in_reply_to_state":%q,"outcome":"granted"},`, state))
+	if paid.Get("status.state").Str != "TASK_STATE_COMPLETED" {
+		t.Error(paid.Raw)
+	}
+}
+
 // C22, C25: a bus that has no key is known by its trust.issuer too; evidence ends
 // there, and the record says so.
 func TestC25ABusWithoutAKey(t *testing.T) {

@@ -72,7 +72,7 @@ func faced(b agentbus.Backend) agentbus.Backend {
 		r, _ := a2a.FromContext(ctx)
 		call := *c
 		call.Lineage.Depth--
-		mark := gateway.InProcess{Caller: r.Caller, Payer: r.Payer, Minted: r.Minted, Outside: true, Evidence: r.Evidence}
+		mark := gateway.InProcess{Caller: r.Caller, Payer: r.Payer, Minted: r.Minted, Outside: true, Evidence: r.Evidence, Hop: r.Hop}
 		return b.Call(gateway.WithInProcess(ctx, mark), &call)
 	})
 }

@@ -150,6 +150,8 @@ type Keeper interface {
 	ForgetRemoteTasks(ctx context.Context, before time.Time, limit int) (n int, err error)
 	Unfinished(ctx context.Context) ([]agentbus.CallRecord, error)
 	Broken() <-chan struct{} // closed once nothing is written any more (I2)
+	// Failing says in words why the last transaction was not committed; "": it was.
+	Failing() string
 }
 
 // A KeyRing keeps API keys.

@@ -28,7 +28,7 @@ func (s *Server) vitals(ctx context.Context) (v console.Vitals) {
 		if replicas, err := s.store.Replicas(ctx); err != nil {
 			v.Store.Error = "the store does not answer"
 		} else {
-			v.Replicas = replicas
+			v.Replicas, v.Store.Error = replicas, s.store.Failing()
 		}
 	}
 	v.Config = s.configState()

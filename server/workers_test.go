@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -152,15 +153,47 @@ func TestOneDriverInAProcess(t *testing.T) {
 	<-halted
 }
 
-// R16: an agent that fails pauses its run, and a resume goes on from the turn
-// that failed, under the same id.
+// R16: an agent that fails pauses its run, and a resume asks it again for the turn
+// that failed, under the same id, whatever it had answered, and at whatever depth;
+// G20: it is charged once.
 func TestFailedTurnIsResumed(t *testing.T) {
 	t.Parallel()
+	event := func(data string) string { return "data: " + data + "\n\n" }
+	const spent = `"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}`
+	for name, answer := range map[string]http.HandlerFunc{
+		"it broke":    func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"its key":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
+		"its model":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
+		"no words":    says("application/json", `{"choices":[{"index":0,"message":{"role":"assistant","content":null,"refusal":"no"},"finish_reason":"stop"}],`+spent+`}`),
+		"white space": says("text/event-stream", event(`{"choices":[{"index":0,"delta":{"content":" \n"},"finish_reason":"stop"}],`+spent+`}`)+event("[DONE]")),
+		"thoughts alone": says("text/event-stream", event(`{"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}`)+
+			event(`{"choices":[{"index":0,"delta":{},"finish_reason":"length"}],`+spent+`}`)+event("[DONE]")),
+	} {
+		for _, of := range []string{"inner", "outer"} {
+			t.Run(name+"/"+of, func(t *testing.T) {
+				t.Parallel()
+				resumesFailed(t, of, answer)
+			})
+		}
+	}
+}
+
+func says(kind, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// resumesFailed has b, who speaks second in the inner conversation, answer once
+// with what is none.
+func resumesFailed(t *testing.T, of string, answer http.HandlerFunc) {
+	t.Helper()
 	var broken atomic.Bool
 	b := newAgent(t, "b")
 	a := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if broken.Load() {
-			w.WriteHeader(http.StatusInternalServerError)
+			answer(w, r)
 			return
 		}
 		b.Config.Handler.ServeHTTP(w, r)
@@ -168,17 +201,21 @@ func TestFailedTurnIsResumed(t *testing.T) {
 	t.Cleanup(a.Close)
 	s := open(t, fmt.Sprintf(twoAgents, b.URL+"/v1", a.URL+"/v1"))
 	broken.Store(true)
-	failed := converse(t, s, server.Start{Conversation: "inner", Seed: "go"})
-	if failed.Halt.Kind != agentbus.HaltParticipantError || failed.Halt.Participant != "b" || len(failed.Turns) != 1 {
+	failed := converse(t, s, server.Start{Conversation: of, Seed: "go"})
+	if failed.Halt.Kind != agentbus.HaltParticipantError || len(failed.Turns) != 1 || stored(t, s, failed.Run).State != agentbus.RunPaused {
 		t.Fatalf("%+v", failed.Halt)
-	}
-	if e := stored(t, s, failed.Run); e.State != agentbus.RunPaused {
-		t.Errorf("%+v", e)
 	}
 	broken.Store(false)
 	done := converse(t, s, server.Start{Run: failed.Run, Resume: true})
-	if done.Halt.Kind != agentbus.HaltMaxTurns || len(done.Turns) != 2 || done.Turns[1].ID != failed.Run.Turn(1, "b") || done.Turns[1].Attempts < 2 {
+	if done.Halt.Kind != agentbus.HaltMaxTurns || len(done.Turns) != 2 || done.Turns[1].ID != failed.Run.Turn(1, agentbus.Speaker(failed.Halt.Participant)) || done.Turns[1].Attempts < 2 {
 		t.Errorf("%+v, %+v", done.Halt, done.Turns)
+	}
+	charged := map[string]agentbus.Micros{}
+	for _, r := range rows(t, s, failed.Run) {
+		charged[r.Agent] += r.Cost
+	}
+	if charged["b"] != 20_000 {
+		t.Errorf("charged %v", charged)
 	}
 }
 

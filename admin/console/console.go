@@ -128,8 +128,23 @@ func (c *Console) Render(w http.ResponseWriter, status int, screen string, p Pag
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", Policy)
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // a browser that left is its own loss
+	_, _ = w.Write(straight(b.Bytes())) // a browser that left is its own loss
 	return nil
+}
+
+// turns are the characters that turn the direction of text (unicode.Bidi_Control).
+var turns = bytes.Fields([]byte("\u061C \u200E \u200F \u202A \u202B \u202C \u202D \u202E \u2066 \u2067 \u2068 \u2069"))
+
+// straight shows the characters of a page that turn the direction of text, as on
+// terminals: what somebody approves must stand there as it will be read. Scripts
+// that go from right to left do so without them.
+func straight(page []byte) []byte {
+	for _, turn := range turns {
+		if bytes.Contains(page, turn) {
+			page = bytes.ReplaceAll(page, turn, []byte("\uFFFD"))
+		}
+	}
+	return page
 }
 
 // ServeAsset answers with the asset of a name that [Console.Render] wrote, and

@@ -36,3 +36,18 @@ func TestEveryScreenIsWhole(t *testing.T) {
 		}
 	}
 }
+
+// U1, U15: what turns the direction of text is shown on a page, so that what
+// somebody approves reads as it is; scripts that go to the left stay as they are.
+func TestPagesReadAsTheyAre(t *testing.T) {
+	t.Parallel()
+	c, err := console.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	err = c.Render(w, http.StatusOK, "problem", console.Page{Content: console.Problem{Title: "pay", Message: "to \u202Eecila\u202C or \u2067bob\u2069, שלום"}})
+	if body := w.Body.String(); err != nil || !strings.Contains(body, "to \uFFFDecila\uFFFD or \uFFFDbob\uFFFD, שלום") {
+		t.Errorf("%v %s", err, body)
+	}
+}

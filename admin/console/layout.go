@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Drawing is a graph with a place for everything (U12). Lengths are pixels.
@@ -35,11 +36,12 @@ type Arc struct {
 	Thick  int    // by how many calls it has
 	LX, LY int    // where its count stands
 	KX, KY int    // where its mark of a verbatim credential does
+	width  int    // about that of its count
 }
 
 // Measures of a drawing.
 const (
-	boxWidth   = 168
+	boxWidth   = 184
 	boxHeight  = 48
 	leastGap   = 104 // between columns
 	mostGap    = 240
@@ -84,19 +86,18 @@ func Draw(g Graph) Drawing {
 		s := p.spots[n.Name]
 		d.Boxes = append(d.Boxes, Box{Node: n, X: p.left(s.column), Y: int(s.y) - boxHeight/2, W: boxWidth, H: boxHeight})
 	}
-	ports := p.ports()
+	ports, taken := p.ports(), labels{}
 	for _, e := range g.Edges {
-		l := Arc{Edge: e, Thick: 1 + int(math.Log10(float64(max(e.Calls+e.Refused, 1))))}
+		l := &Arc{Edge: e, Thick: 1 + int(math.Log10(float64(max(e.Calls+e.Refused, 1))))}
 		switch {
 		case e.From == e.To:
 			l.loop(p, p.spots[e.From])
 		case back[[2]string{e.From, e.To}]:
-			l.hang(p, p.spots[e.From], p.spots[e.To])
-			d.Height = max(d.Height, l.LY+margin)
+			d.Height = max(d.Height, l.hang(p, p.spots[e.From], p.spots[e.To], &taken)+margin)
 		default:
-			l.across(p, p.ways[[2]string{e.From, e.To}], ports)
+			l.across(p, p.ways[[2]string{e.From, e.To}], ports, &taken)
 		}
-		d.Arcs = append(d.Arcs, l)
+		d.Arcs = append(d.Arcs, *l)
 	}
 	return d
 }
@@ -297,7 +298,7 @@ func (p *plan) ports() map[[2]*spot][2]float64 {
 }
 
 // across draws a line forward, through the columns that it passes.
-func (l *Arc) across(p *plan, way []*spot, ports map[[2]*spot][2]float64) {
+func (l *Arc) across(p *plan, way []*spot, ports map[[2]*spot][2]float64, taken *labels) {
 	var b strings.Builder
 	x, y := float64(p.left(way[0].column)+boxWidth), way[0].y+ports[[2]*spot{way[0], way[1]}][0]
 	fmt.Fprintf(&b, "M%.0f %.1f", x, y)
@@ -311,7 +312,9 @@ func (l *Arc) across(p *plan, way []*spot, ports map[[2]*spot][2]float64) {
 		half := (tx - x) / 2
 		fmt.Fprintf(&b, "C%.0f %.1f %.0f %.1f %.0f %.1f", x+half, y, tx-half, ty, tx, ty)
 		if i == 0 {
-			l.LX, l.LY = int(x+half*2*bend(labelAt, 0.5)), int(y+(ty-y)*bend(labelAt, 0))+4
+			taken.put(l, []float64{0.62, 0.5, 0.74, 0.42, 0.84, 0.34, 0.26}, func(t float64) (int, int) { // behind the middle first, where lines of one box are apart
+				return int(x + half*2*bend(t, 0.5)), int(y+(ty-y)*bend(t, 0)) + 4
+			})
 		}
 		if last {
 			l.KX, l.KY = int(tx)-22, int(ty)-6
@@ -325,9 +328,28 @@ func (l *Arc) across(p *plan, way []*spot, ports map[[2]*spot][2]float64) {
 	l.Arrow = fmt.Sprintf("M%.0f %.1fl-8 -4.5v9z", x+7, y)
 }
 
-// labelAt is where on a line its count stands, from 0 to 1: behind the middle,
-// where lines of one box are apart.
-const labelAt = 0.62
+// labels are those that have a place.
+type labels []*Arc
+
+// put gives the label of a line the first of some places on it, from 0 to 1, where
+// no other one is; where all are taken, the first.
+func (ls *labels) put(l *Arc, places []float64, at func(t float64) (x, y int)) {
+	l.LX, l.LY = at(places[0])
+	l.width = 6 * utf8.RuneCountInString(count(l.Calls))
+	if l.Errors > 0 {
+		l.width += 6 * utf8.RuneCountInString(" · ✕ "+percent(l.Errors))
+	}
+	for _, t := range places {
+		x, y := at(t)
+		if !slices.ContainsFunc(*ls, func(o *Arc) bool {
+			return max(y-o.LY, o.LY-y) < 13 && max(x-o.LX, o.LX-x) < (l.width+o.width)/2+4
+		}) {
+			l.LX, l.LY = x, y
+			break
+		}
+	}
+	*ls = append(*ls, l)
+}
 
 // bend is how far a line has come at t, from 0 to 1, that leaves and arrives
 // level: to the right, whose first handle is at first, or down, with handle 0.
@@ -335,15 +357,19 @@ func bend(t, first float64) float64 {
 	return 3*t*(1-t)*(1-t)*first + 3*t*t*(1-t)*(1-first) + t*t*t
 }
 
-// hang draws a line that goes back, below what it passes.
-func (l *Arc) hang(p *plan, from, to *spot) {
+// hang draws a line that goes back, below what it passes, and returns how low.
+func (l *Arc) hang(p *plan, from, to *spot, taken *labels) int {
 	x, y := p.left(from.column)+boxWidth/2-12, int(from.y)+boxHeight/2
 	tx, ty := p.left(to.column)+boxWidth/2+12, int(to.y)+boxHeight/2
 	low := max(y, ty) + hang + 10*(from.column-to.column)
 	l.Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x, y, x, low, tx, low, tx, ty+7)
 	l.Arrow = fmt.Sprintf("M%d %dl-4.5 8h9z", tx, ty)
-	l.LX, l.LY = (x+tx)/2, (y+ty)/8+low*3/4+4
+	taken.put(l, []float64{0.5, 0.38, 0.62, 0.28, 0.72}, func(t float64) (int, int) {
+		u := 1 - t
+		return x + int(float64(tx-x)*bend(t, 0)), int(float64(y)*u*u*u+float64(low)*3*t*u+float64(ty)*t*t*t) + 4
+	})
 	l.KX, l.KY = tx+8, ty+16
+	return (y+ty)/8 + low*3/4 + 4
 }
 
 // loop draws a line of a node to itself.

@@ -49,6 +49,13 @@ func TestDraw(t *testing.T) {
 			t.Errorf("the line from %s to %s goes to the left", l.From, l.To)
 		}
 	}
+	for i, a := range d.Arcs {
+		for _, b := range d.Arcs[:i] {
+			if max(a.LX-b.LX, b.LX-a.LX) < 12 && max(a.LY-b.LY, b.LY-a.LY) < 12 {
+				t.Errorf("the counts of %s → %s and %s → %s stand at one place", a.From, a.To, b.From, b.To)
+			}
+		}
+	}
 	if d := console.Draw(console.Graph{}); d.Width != 0 || len(d.Boxes) != 0 {
 		t.Errorf("of nothing: %+v", d)
 	}

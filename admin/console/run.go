@@ -29,9 +29,10 @@ type Run struct {
 
 // A Finding is a sentence about the run that somebody looks for.
 type Finding struct {
-	Kind Kind
-	Text string
-	URL  string // of the row that shows it; "": several do
+	Kind  Kind
+	Text  string
+	URL   string // of what shows it; "": several do
+	IsRow bool   // that is a row of the run
 }
 
 // A Command is one for the terminal.
@@ -105,6 +106,7 @@ type Inspector struct {
 	Line
 
 	Call        *agentbus.CallRecord
+	Known       bool // its agent is one of this bus
 	JournalTurn *agentbus.Turn
 	Ask         *agentbus.Interrupt
 	Content     bool   // what was said may be shown

@@ -1,6 +1,7 @@
 package httpx
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -23,16 +24,20 @@ type Problem struct {
 // WriteProblem answers a request with err as problem+json (RFC 9457). Status
 // and header are those of [WriteError]; it tells as little of an error that is
 // not ours.
-func WriteProblem(w http.ResponseWriter, err error) {
+func WriteProblem(w http.ResponseWriter, err error) { WriteProblemAs(w, err, 0) }
+
+// WriteProblemAs is [WriteProblem] with a status of its own; 0: that of the code.
+func WriteProblemAs(w http.ResponseWriter, err error, status int) {
 	e := agentbus.AsError(err)
 	if e == nil {
 		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
-	writeErrorHead(w, e, e.Code.Status())
+	status = cmp.Or(status, e.Code.Status())
+	writeErrorHead(w, e, status)
 	p := Problem{
 		Type: "urn:agentbus:error:" + string(e.Code), Title: strings.ReplaceAll(string(e.Code), "_", " "),
-		Status: e.Code.Status(), Detail: e.Message, Instance: "urn:agentbus:request:" + w.Header().Get("X-Request-Id"),
+		Status: status, Detail: e.Message, Instance: "urn:agentbus:request:" + w.Header().Get("X-Request-Id"),
 		Code: e.Code, Retryable: e.Code.Retryable(), Explain: e.Explain,
 	}
 	body, err := oneLine(p)

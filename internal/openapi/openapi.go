@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,13 @@ const location = "file:///openapi.json"
 // A Document is an OpenAPI 3.1 document. It is for one test at a time.
 type Document struct {
 	paths   map[string]map[string]operation
+	named   map[string]schema
 	schemas *jsonschema.Compiler
+}
+
+// A schema is one of the document that has a name, as far as it is looked at.
+type schema struct {
+	Properties map[string]any `json:"properties"`
 }
 
 // An operation is one of the document, as far as it is looked at.
@@ -50,6 +57,9 @@ func Read(t *testing.T, file string) *Document {
 	var d struct {
 		Version string                          `json:"openapi"`
 		Paths   map[string]map[string]operation `json:"paths"`
+		Shared  struct {
+			Schemas map[string]schema `json:"schemas"`
+		} `json:"components"`
 	}
 	if err := json.Unmarshal(data, &d); err != nil || d.Version != "3.1.0" {
 		t.Fatalf("%s is OpenAPI %s: %v", file, d.Version, err)
@@ -64,7 +74,7 @@ func Read(t *testing.T, file string) *Document {
 	if err := c.AddResource(location, whole); err != nil {
 		t.Fatal(err)
 	}
-	return &Document{d.Paths, c}
+	return &Document{d.Paths, d.Shared.Schemas, c}
 }
 
 // Operations returns the method and path of every operation, sorted. It fails
@@ -133,6 +143,18 @@ func (d *Document) Check(t *testing.T, method, path string, a Answer) {
 		}
 		if err != nil {
 			t.Errorf("%s %s answers what is not documented: %v\n%s", method, path, err, body)
+		}
+	}
+}
+
+// Describes fails the test where the schema of a name lacks a member that v, a struct,
+// may be written with: one that the answers of the test happen not to have, too.
+func (d *Document) Describes(t *testing.T, name string, v any) {
+	t.Helper()
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
+		member, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if _, named := d.named[name].Properties[member]; member != "" && member != "-" && !named {
+			t.Errorf("%s is written with %s, which is not documented", name, member)
 		}
 	}
 }

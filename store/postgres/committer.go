@@ -152,6 +152,9 @@ func (k *committer[P]) settle(ctx context.Context, s *Store, batch []*task[P]) {
 	s.timed(time.Since(began))
 	if _, verdict := errors.AsType[*agentbus.Error](err); err != nil && !verdict {
 		s.log.LogAttrs(ctx, slog.LevelError, "store cannot commit", slog.Int("tasks", len(all)), slog.Any("error", err))
+		s.failing.Store(new(advice(err)))
+	} else {
+		s.failing.Store(new(string))
 	}
 	for _, t := range all {
 		if err != nil {

@@ -67,11 +67,12 @@ type Store struct {
 
 	mostInterrupts int64 // Config.MostInterrupts
 
-	broken  breakage     // why nothing is written any more
-	swept   atomic.Int64 // the last call that Sweep looked at
-	forgot  atomic.Int64 // the last execution that ForgetEvents looked at
-	entries sync.RWMutex // held for reading while a write is let in, for writing to let no more in
-	closed  bool         // guarded by entries
+	broken  breakage               // why nothing is written any more
+	failing atomic.Pointer[string] // why the last transaction was not committed
+	swept   atomic.Int64           // the last call that Sweep looked at
+	forgot  atomic.Int64           // the last execution that ForgetEvents looked at
+	entries sync.RWMutex           // held for reading while a write is let in, for writing to let no more in
+	closed  bool                   // guarded by entries
 	writes  sync.WaitGroup
 	closing chan struct{} // closed when nobody is waited for any more
 	ended   sync.WaitGroup
@@ -99,6 +100,14 @@ func (b *breakage) CompareAndSwap(old, reason *error) bool {
 // is written any more (I2). The process ends then; what starts next reads what
 // the database holds.
 func (s *Store) Broken() <-chan struct{} { return s.broken.signal }
+
+// Failing says in words why the last transaction was not committed; "": it was.
+func (s *Store) Failing() string {
+	if why := s.failing.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
 
 // Limits of the committers.
 const (

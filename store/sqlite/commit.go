@@ -215,9 +215,11 @@ func (s *Store) waiting(batch []*task) []*task {
 // one of its tasks fails, each runs in a transaction of its own, so that only
 // the bad one fails.
 func (s *Store) settle(ctx context.Context, batch []*task) {
-	began := time.Now()
+	began, before := time.Now(), s.writer.wrote
 	err := s.transact(batch)
-	s.timed(time.Since(began))
+	if err != nil || s.writer.wrote != before { // one that changes nothing waits for no disk, and would hide those that do
+		s.timed(time.Since(began))
+	}
 	_, bad := errors.AsType[*undone](err)
 	switch _, verdict := errors.AsType[*agentbus.Error](err); {
 	case fatal(err):
@@ -230,6 +232,9 @@ func (s *Store) settle(ctx context.Context, batch []*task) {
 		return
 	case err != nil && !verdict:
 		s.log.LogAttrs(ctx, slog.LevelError, "store cannot commit", slog.Int("tasks", len(batch)), slog.Any("error", err))
+		s.failing.Store(new(advice(err)))
+	default:
+		s.failing.Store(new(string))
 	}
 	for _, t := range batch {
 		if err != nil {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,6 +79,31 @@ func TestABadTaskFailsAlone(t *testing.T) {
 	}
 	if calls, err := s.Calls(t.Context(), "run_a"); err != nil || len(calls) != 36 {
 		t.Errorf("%d calls, %v", len(calls), err)
+	}
+}
+
+// U16: while transactions fail the store says why, and one that changes nothing is
+// no commit whose time would hide that of the others.
+func TestFailingIsTold(t *testing.T) {
+	t.Parallel()
+	dir, commits := t.TempDir(), atomic.Int32{}
+	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(dir, "bus.db"), Committed: func(time.Duration) { commits.Add(1) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, s)
+	poison(t, dir)
+	r := request("run_a", 1, "x")
+	r.Call.Agent = "poison"
+	if _, err := s.Reserve(t.Context(), r); err == nil || s.Failing() == "" {
+		t.Errorf("%v, failing %q", err, s.Failing())
+	}
+	if err := s.Check(t.Context()); err != nil || s.Failing() != "" {
+		t.Errorf("%v, failing %q", err, s.Failing())
+	}
+	before := commits.Load()
+	if _, err := s.ReleaseDead(t.Context(), func(string) bool { return true }); err != nil || commits.Load() != before {
+		t.Errorf("%d commits of nothing, %v", commits.Load()-before, err)
 	}
 }
 

@@ -64,14 +64,15 @@ type Store struct {
 	queue   chan *task
 	notes   *notes
 	bells   bells
-	broken  breakage            // why nothing is written any more
-	swept   atomic.Int64        // the last call that Sweep looked at
-	forgot  atomic.Int64        // the last execution that ForgetEvents looked at
-	entries sync.RWMutex        // held for reading while a task enters the queue, for writing to close it
-	closed  bool                // guarded by entries
-	ended   chan struct{}       // closed by the committer as it ends
-	timed   func(time.Duration) // Config.Committed; not nil
-	close   func() error        // once
+	broken  breakage               // why nothing is written any more
+	failing atomic.Pointer[string] // why the last transaction was not committed
+	swept   atomic.Int64           // the last call that Sweep looked at
+	forgot  atomic.Int64           // the last execution that ForgetEvents looked at
+	entries sync.RWMutex           // held for reading while a task enters the queue, for writing to close it
+	closed  bool                   // guarded by entries
+	ended   chan struct{}          // closed by the committer as it ends
+	timed   func(time.Duration)    // Config.Committed; not nil
+	close   func() error           // once
 }
 
 // A breakage is why a store writes nothing any more, once something is.
@@ -95,6 +96,14 @@ func (b *breakage) CompareAndSwap(old, reason *error) bool {
 // failed is tried again, because what the disk holds is not known (I2). The
 // process ends then; what starts next recovers from the disk.
 func (s *Store) Broken() <-chan struct{} { return s.broken.signal }
+
+// Failing says in words why the last transaction was not committed; "": it was.
+func (s *Store) Failing() string {
+	if why := s.failing.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
 
 // Limits of the committer.
 const (

@@ -22,12 +22,16 @@ function showLive() {
   else if (!live.source) return;
   else if (live.source.readyState === EventSource.CLOSED) liveState("behind", "behind: the bus ended the stream, reload the page");
   else if (live.source.readyState !== EventSource.OPEN) liveState("behind", "behind: connecting again");
-  else if (live.behind) liveState("behind", `${live.behind} ${live.behind === 1 ? "change waits" : "changes wait"} while you point here`);
+  else if (live.behind) liveState("behind", `${live.behind} ${live.behind === 1 ? "change waits" : "changes wait"} while you are at this`);
   else liveState("live", "live");
 }
 
-// held: nothing moves under the pointer, or under a selection.
-const held = (part) => part.matches(":hover") || (part.contains(document.activeElement) && document.activeElement !== document.body && document.activeElement.matches("input, select, summary, button")) || !!(String(getSelection()) && part.contains(getSelection().anchorNode));
+// written: what somebody has typed or chosen and not sent yet.
+const written = (field) => field.type === "radio" ? field.checked !== field.defaultChecked : field.type !== "hidden" && field.value !== field.defaultValue;
+
+// held: nothing moves under the pointer, under a selection, or under what
+// somebody is about to answer.
+const held = (part) => part.matches(":hover") || (part.contains(document.activeElement) && document.activeElement !== document.body && document.activeElement.matches("input, select, textarea, summary, button")) || !!(String(getSelection()) && part.contains(getSelection().anchorNode)) || !!$(".ask[open]", part) || $$("input, textarea", part).some(written);
 
 async function page(url) {
   const answer = await fetch(url, { headers: { Accept: "text/html" }, credentials: "same-origin", cache: "no-store" });
@@ -35,8 +39,18 @@ async function page(url) {
   return new DOMParser().parseFromString(await answer.text(), "text/html");
 }
 
+// told is a row as the bus wrote it, without what this script did to it since.
+function told(row) {
+  const copy = row.cloneNode(true);
+  copy.classList.remove("new");
+  if (!copy.classList.length) copy.removeAttribute("class");
+  for (const at of $$("time[data-ago]", copy)) at.textContent = "";
+  for (const at of $$("[data-said]", copy)) at.removeAttribute("data-said");
+  return copy;
+}
+
 // renew takes the live parts of a page over. Rows are told apart by data-key;
-// those that are the same stay as they are.
+// those that say the same stay as they are, and do not light up.
 function renew(fresh) {
   for (const part of $$("[data-part]")) {
     const other = $(`[data-part="${CSS.escape(part.dataset.part)}"]`, fresh);
@@ -46,7 +60,7 @@ function renew(fresh) {
     const known = new Map($$("tr[data-key]", rows).map((row) => [row.dataset.key, row]));
     const next = $$("tr", otherRows).map((row) => {
       const old = known.get(row.dataset.key);
-      if (old && old.isEqualNode(row)) return old;
+      if (old && told(old).isEqualNode(told(row))) return old;
       row.classList.add("new");
       return row;
     });
@@ -84,6 +98,7 @@ function follow() {
   live.source.addEventListener("over", () => { live.source.close(); live.source = null; liveState("over", "over"); });
   $("button", at)?.addEventListener("click", pause);
   document.addEventListener("pointerout", () => { if (live.behind) setTimeout(refresh, 50); });
+  setInterval(() => { if (live.behind && live.source?.readyState === EventSource.OPEN) refresh(); }, 1000); // what held a part may end without a sign
 }
 
 function pause() {
