@@ -42,9 +42,10 @@ type BackendConfig struct {
 // Backend makes a conversation answer calls (R7). The messages of the call,
 // joined, are its seed; its answer is the transcript, each turn as "[speaker]
 // text" on a line of its own, as the turns are done, or the single reply of a
-// [FanOut], which says with its end what became of each branch (C18); its usage and cost are the sums over its turns. It keeps the run of the call, whose turn is the parent
-// of its own turns, and a call repeated after a failure goes on where the
-// journal ends.
+// [FanOut], which says with its end what became of each branch (C18). Its usage
+// and cost are the sums over its turns. It keeps the run of the call, whose turn
+// is the parent of its own turns, and a call repeated after a failure goes on
+// where the journal ends.
 //
 // A run that waits for an interrupt ends the call with what was asked and the
 // interrupt, so that who drives the run around it waits for the same one (R22).
