@@ -76,7 +76,7 @@ func (t *talk) begun(ctx context.Context) (done bool, err error) {
 	if t.session.First != "" {
 		t.rename(t.session.Message)
 	}
-	task, err := t.peer.client.GetTask(ctx, &sdk.GetTaskRequest{ID: sdk.TaskID(t.session.Task)})
+	task, err := t.look(ctx, sdk.TaskID(t.session.Task))
 	if err != nil {
 		if e, told := errors.AsType[*Error](err); told && e.Code == CodeTaskNotFound {
 			return false, nil
@@ -235,7 +235,7 @@ func (t *talk) follow(ctx context.Context) error {
 // again looks at the task, and hears its stream where there is one.
 func (t *talk) again(ctx context.Context) error {
 	id := t.answer.task
-	task, err := t.peer.client.GetTask(ctx, &sdk.GetTaskRequest{ID: id})
+	task, err := t.look(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -258,6 +258,16 @@ func (t *talk) again(ctx context.Context) error {
 		return nil // it is over, or cannot be followed: the next look tells
 	}
 	return err
+}
+
+// look asks the agent how a task stands. What tells of no task, or of another, would
+// never be over.
+func (t *talk) look(ctx context.Context, id sdk.TaskID) (*sdk.Task, error) {
+	task, err := t.peer.client.GetTask(ctx, &sdk.GetTaskRequest{ID: id})
+	if err == nil && task.ID != id { // A34
+		return nil, unusable("the agent told of another task than it was asked for", nil)
+	}
+	return task, err
 }
 
 func pause(ctx context.Context, d time.Duration) error {

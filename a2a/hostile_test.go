@@ -113,6 +113,13 @@ func TestHostileAgents(t *testing.T) {
 			}
 			whole(w, working)
 		}, code: agentbus.CodeAgentUnavailable},
+		"a look that tells of no task": {answer: func(w http.ResponseWriter, method string) { // A34
+			if method == "GetTask" {
+				whole(w, `{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"hi"}]}}`)
+				return
+			}
+			whole(w, working)
+		}, code: agentbus.CodeAgentUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
