@@ -31,6 +31,7 @@ type Runs interface {
 	Execution(ctx context.Context, id agentbus.ExecutionID) (agentbus.Execution, bool, error)
 	PayersRuns(ctx context.Context, q agentbus.RunQuery) ([]agentbus.Execution, error)
 	ClaimRunKey(ctx context.Context, k agentbus.RunKey, at time.Time) (stored agentbus.RunKey, claimed bool, err error)
+	FreeRunKey(ctx context.Context, k agentbus.RunKey) error
 }
 
 // Interrupts are what runs wait for (R22).
