@@ -112,5 +112,5 @@ func (d *driver) retell() error {
 			}
 		}
 	}
-	return d.halt(agentbus.Halt{Kind: agentbus.HaltDone})
+	return d.halt(haltOf(&d.fold.snap))
 }
