@@ -131,6 +131,20 @@ func TestWireConversation(t *testing.T) {
 	if ids[0] != ids[1] {
 		t.Error(ids)
 	}
+	for _, c := range []struct { // what was refused leaves its key to what was mended
+		body string
+		want int
+	}{
+		{`{"workflowId":"talk"}`, http.StatusBadRequest},
+		{`{"workflowId":"talk","inputs":{"seed":"x"},"configurable":{"promptOverrides":{"nobody":"x"}}}`, http.StatusBadRequest},
+		{`{"workflowId":"talk","inputs":{"seed":"x"}}`, http.StatusCreated},
+		{`{"workflowId":"talk"}`, http.StatusConflict},
+		{`{"workflowId":"talk","inputs":{"seed":"x"}}`, http.StatusOK},
+	} {
+		if status, out := b.do("bob", http.MethodPost, "/v1/runs", c.body, "Idempotency-Key", "mended"); status != c.want {
+			t.Errorf("%s: %d %v, want %d", c.body, status, out, c.want)
+		}
+	}
 	snap := b.stands(ids[0], "completed")
 	if snap["workflowId"] != "talk" || snap["tags"].([]any)[0] != "x" || len(snap["channels"].(map[string]any)["messages"].([]any)) != 4 || len(snap["nodeStates"].(map[string]any)) != 2 {
 		t.Errorf("%v", snap)
@@ -183,7 +197,7 @@ func TestWireForksConversations(t *testing.T) {
 		was, is := events[i], told[i]
 		x, _ := json.Marshal(was["payload"])
 		y, _ := json.Marshal(is["payload"])
-		if x = bytes.ReplaceAll(x, []byte(run), []byte(again)); was["type"] != is["type"] || was["nodeId"] != is["nodeId"] || !bytes.Equal(x, y) {
+		if x = bytes.ReplaceAll(x, []byte(run), []byte(again)); was["type"] != is["type"] || was["nodeId"] != is["nodeId"] || was["turnId"] != is["turnId"] || !bytes.Equal(x, y) {
 			t.Errorf("%d: %s is told as %s", i, x, y)
 		}
 	}
@@ -344,6 +358,53 @@ conversations:
 		if status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/cancel", ""); status != http.StatusOK || out["status"] != "cancelled" {
 			t.Error("again:", status, out)
 		}
+	}
+}
+
+// E32, E40: any JSON is put in the place of a held decision, and of a moderator's one
+// that names one of the others, or ends it; what is neither leaves it waiting.
+func TestWireReplacesDecisions(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{
+		"a":   {Answers: []agentbustest.Answer{{Text: `{"decision":true,"confidence":0.1}`}}},
+		"mod": {Answers: []agentbustest.Answer{{Text: `{"next":"b","confidence":0.1}`}, {Text: "done"}}}, "b": {}, "c": {},
+	}, `
+conversations:
+  judged: {participants: [{agent: a, decides: true}, {agent: b}], max_turns: 1}
+  led: {participants: [{agent: mod}, {agent: b}, {agent: c}], plan: moderator, moderator: mod}
+`)
+	answers := func(run, node, decision string) int {
+		status, _ := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/interrupts/"+node, `{"resumeValue":{"decision":`+decision+`}}`)
+		return status
+	}
+	for _, decision := range []string{"false", "0", `"no"`, "[]"} {
+		run := b.began(`{"workflowId":"judged","inputs":{"seed":"x"}}`)
+		b.stands(run, "waiting-approval")
+		if status := answers(run, "a", decision); status != http.StatusOK {
+			t.Error(decision, status)
+		}
+		b.stands(run, "completed")
+		decided := payloadsOf(b.events(run), "agent.decided")
+		if got, _ := json.Marshal(decided[len(decided)-1]["decision"]); len(decided) != 2 || string(got) != decision {
+			t.Errorf("%s: %v", decision, decided)
+		}
+	}
+	run := b.began(`{"workflowId":"led","inputs":{"seed":"x"}}`)
+	b.stands(run, "waiting-approval")
+	for _, none := range []string{
+		`5`, `null`, `{"kind":"x"}`, `{"kind":"ask-user","prompt":"x"}`, `{"kind":"next-worker","nextWorkerIds":["nobody"]}`,
+		`{"kind":"next-worker","nextWorkerIds":["mod"]}`, `{"kind":"next-worker","nextWorkerIds":["b","c"]}`,
+	} {
+		if status := answers(run, "mod", none); status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d", none, status)
+		}
+	}
+	if status := answers(run, "mod", `{"kind":"next-worker","nextWorkerIds":["c"]}`); status != http.StatusOK {
+		t.Error(status)
+	}
+	b.stands(run, "completed")
+	if n := [2]int{len(b.Requests("b")), len(b.Requests("c"))}; n != [2]int{0, 1} {
+		t.Errorf("b and c were asked %d times", n)
 	}
 }
 
