@@ -248,6 +248,7 @@ func (h *Host) start(r *http.Request, p agentbus.Principal, id agentbus.Executio
 		return h.begin(ctx, id, spec{Workflow: req.WorkflowID, Asked: clean}, agentbus.Payer(p.ID))
 	}
 	st := conversationOf(id, req.WorkflowID, auth, &clean)
+	st.Trace = traceOf(r.Header)
 	var ok bool
 	if st.Seed, ok = seedOf(req.Inputs); !ok {
 		return invalid("inputs.seed is missing: it is what the conversation begins with, as a string or as parts with text")

@@ -175,6 +175,27 @@ func TestWireConversation(t *testing.T) {
 	}
 }
 
+// P1: the turns of a run are called in the trace that it was asked for in; a trace
+// context that is malformed is none.
+func TestWireContinuesTraces(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, talk)
+	const id, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	for i, parent := range []string{"00-" + id + "-" + span + "-01", "00-" + id + "-" + span} {
+		status, out := b.do("alice", http.MethodPost, "/v1/runs", `{"workflowId":"talk","inputs":{"seed":"x"}}`, "Traceparent", parent, "Tracestate", "v=1")
+		if status != http.StatusCreated {
+			t.Fatal(status, out)
+		}
+		b.stands(out["runId"].(string), "completed")
+		for _, r := range b.Requests("a")[2*i:] {
+			got, state := r.Header.Get("Traceparent"), r.Header.Get("Tracestate")
+			if continued := strings.HasPrefix(got, "00-"+id+"-") && !strings.Contains(got, span) && state == "v=1"; continued != (i == 0) {
+				t.Errorf("%s, %q: %s, %q", parent, "v=1", got, state)
+			}
+		}
+	}
+}
+
 // E51, E52: a replay of a conversation tells what it told, byte by byte, and calls
 // nobody; a branch keeps the turns that had ended and asks for the others.
 func TestWireForksConversations(t *testing.T) {
