@@ -120,6 +120,7 @@ func TestListBehindRetention(t *testing.T) {
 	for workflow, status := range map[string]string{"conformance-noop": "completed", "conformance-failure": "failed", "conformance-cancellable": "cancelled"} {
 		run := b.start(workflow)
 		if status == "cancelled" {
+			b.left(run, "pending")
 			b.do(http.MethodPost, "/v1/runs/"+run+"/cancel", nil)
 		}
 		b.settle(run)
