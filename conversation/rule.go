@@ -159,7 +159,7 @@ func (d *driver) ratified(now *intent, reply agentbus.Reply) agentbus.Reply {
 // one; nil: the held one stands, whatever else was said with it.
 func replaces(r *agentbus.Resolution) json.RawMessage {
 	given := json.RawMessage(r.Text)
-	if r.Decision != agentbus.DecisionGranted || len(given) == 0 || !strings.ContainsRune(`{["`, rune(given[0])) || !json.Valid(given) {
+	if r.Decision != agentbus.DecisionGranted || !json.Valid(given) || strings.TrimSpace(r.Text) == "null" {
 		return nil
 	}
 	return given

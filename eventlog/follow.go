@@ -43,7 +43,7 @@ const (
 // concurrent use.
 type Follower struct {
 	c     Config
-	known bool // it was looked whether the last event was read before
+	known bool // the event that ends the run, if there is one, is behind c.After
 	ended bool // the last event was read
 }
 
@@ -69,17 +69,14 @@ func (f *Follower) After() agentbus.Position { return f.c.After }
 // It returns none when atMost has passed, or when the run has ended; 0 does not
 // wait.
 func (f *Follower) Next(ctx context.Context, atMost time.Duration) ([]agentbus.Event, error) {
-	if !f.known {
-		if err := f.look(ctx); err != nil {
-			return nil, err
-		}
-		f.known = true
-	}
 	var timeout <-chan time.Time
 	for !f.ended {
 		rung, release := f.c.Source.Watch(f.c.Execution)
 		page, err := f.page(ctx)
-		if err != nil || len(page) > 0 || atMost <= 0 {
+		if err == nil && len(page) == 0 && !f.known {
+			err = f.look(ctx)
+		}
+		if err != nil || len(page) > 0 || f.ended || atMost <= 0 {
 			release()
 			return page, err
 		}
@@ -121,11 +118,17 @@ func (f *Follower) page(ctx context.Context) (page []agentbus.Event, err error) 
 	return page, nil
 }
 
-// look finds out whether the run had ended at or before where this one begins.
+// look finds out whether the run had ended at or before where this one begins. One
+// that begins behind all events there are is not told of those that come before
+// it, so it looks again with every wait.
 func (f *Follower) look(ctx context.Context) error {
 	n, err := f.c.Source.Appended(ctx, f.c.Execution)
-	if err != nil || n == 0 || f.c.After < n-1 {
+	if err != nil {
 		return err
+	}
+	f.known = f.c.After < n
+	if n == 0 || f.c.After < n-1 {
+		return nil
 	}
 	for e, err := range f.c.Source.Events(ctx, f.c.Execution, n-2) {
 		if err != nil {

@@ -97,6 +97,32 @@ func TestThousandFollowers(t *testing.T) {
 	going.Wait()
 }
 
+// Who begins behind events that are still to come is let go with the run, as who
+// begins behind its last one is.
+func TestFollowFromBehindTheEnd(t *testing.T) {
+	t.Parallel() // E13: N at or after the terminal event
+	l := newLog(t)
+	l.write(t, 0, 2, false)
+	f := eventlog.NewFollower(eventlog.Config{Source: l, Execution: l.e.ID, After: 100})
+	if page, err := f.Next(t.Context(), 0); err != nil || len(page) != 0 || f.Ended() {
+		t.Errorf("of a run that goes on: %v, %v, ended %t", page, err, f.Ended())
+	}
+	var going sync.WaitGroup
+	for range 3 {
+		going.Go(func() {
+			for e, err := range eventlog.Follow(t.Context(), eventlog.Config{Source: l, Execution: l.e.ID, After: 100}) {
+				t.Errorf("event %d, %v", e.Position, err)
+			}
+		})
+	}
+	l.write(t, 2, 3, false)
+	l.write(t, 5, 1, true)
+	going.Wait()
+	if page, err := f.Next(t.Context(), 0); err != nil || len(page) != 0 || !f.Ended() {
+		t.Errorf("of a run that is over: %v, %v, ended %t", page, err, f.Ended())
+	}
+}
+
 // A run of a hundred thousand events is followed while it is written and
 // afterwards, from any id, in the memory of some pages.
 func TestHundredThousandEvents(t *testing.T) { //nolint:paralleltest // it measures the memory of the process

@@ -147,14 +147,22 @@ func (s *Stream) catchUp(ctx context.Context, last agentbus.Position) error {
 // send writes events in the modes of the stream.
 func (s *Stream) send(out *sseWriter, page []agentbus.Event) {
 	var docs []Doc
-	var last agentbus.Position
+	var last, unsent agentbus.Position // unsent: the first event that passes and was not written
 	for i := range page {
 		e := &page[i]
+		passes := s.Modes.Passes(e.Type)
+		if passes && len(docs) == 0 {
+			unsent = e.Position
+		}
 		if s.Modes.Values() {
 			s.State.Add(*e)
-			s.snapshot(out, e.Position)
+			at := e.Position
+			if passes || len(docs) > 0 { // who is cut behind the snapshot comes back for the event
+				at = unsent - 1
+			}
+			s.snapshot(out, at)
 		}
-		if !s.Modes.Passes(e.Type) {
+		if !passes {
 			continue
 		}
 		doc := Document(e)

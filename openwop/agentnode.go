@@ -207,7 +207,7 @@ func ratified(answer, held json.RawMessage) (json.RawMessage, error) {
 	switch {
 	case got.Action == "reject":
 		return nil, fail("decision_rejected", "the decision was rejected")
-	case got.Decision != nil:
+	case !absent(got.Decision):
 		return got.Decision, nil
 	case got.Action == "accept":
 		return held, nil

@@ -190,6 +190,12 @@ func TestSupervisorIsHeld(t *testing.T) {
 	if snap := b.settle(run); snap["status"] != "waiting-approval" || first(b.events(run), "runOrchestrator.decided") != nil {
 		t.Fatalf("%v %v", snap, typesOf(b.events(run), ""))
 	}
+	for _, none := range []any{ // E37, E40: what is no decision of a supervisor ends nothing
+		object{"kind": "explode"}, 5, "stop", nil, object{"kind": "next-worker", "nextWorkerIds": []string{}}, object{"kind": "ask-user"},
+	} {
+		status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+"/interrupts/supervisor", object{"resumeValue": object{"decision": none}})
+		b.refused("a decision that is none", http.StatusUnprocessableEntity, "validation_error", status, out)
+	}
 	b.do(http.MethodPost, "/v1/runs/"+run+"/interrupts/supervisor", object{"resumeValue": object{"action": "accept"}})
 	b.left(run, "waiting-approval")
 	snap, events := b.settle(run), b.events(run)

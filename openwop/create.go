@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"math"
 	"net/http"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gowebpki/jcs"
 
@@ -53,6 +55,9 @@ func (h *Host) create(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 		return err
 	}
 	if err := h.start(r, p, id, &req); err != nil {
+		if !repeated {
+			h.unclaim(r, p, id, err)
+		}
 		return err
 	}
 	status := http.StatusCreated
@@ -91,8 +96,8 @@ func (h *Host) check(req *createRequest) error {
 		return invalid("inputs is no object")
 	}
 	for _, t := range req.Tags {
-		if t == "" || len(t) > maxTag {
-			return invalid("a tag has 1 to %d bytes", maxTag)
+		if t == "" || utf8.RuneCountInString(t) > maxTag {
+			return invalid("a tag has 1 to %d characters", maxTag)
 		}
 	}
 	if err := checkConfigurable(req.Configurable, h.cfg.Conformance); err != nil {
@@ -214,6 +219,19 @@ func (h *Host) mint(r *http.Request, p agentbus.Principal, raw json.RawMessage) 
 	return known.Run, !claimed, err
 }
 
+// unclaim lets a key go whose run was refused, so that what was wrong with it can be
+// mended under the same key (E6). One that may still begin keeps it.
+func (h *Host) unclaim(r *http.Request, p agentbus.Principal, id agentbus.ExecutionID, refused error) {
+	key := r.Header.Get("Idempotency-Key")
+	bad, ok := errors.AsType[*refusal](refused)
+	invalid := ok && bad.status == http.StatusBadRequest || agentbus.CodeOf(refused) == agentbus.CodeInvalidRequest
+	if key == "" || !invalid {
+		return
+	}
+	// One that is not let go is refused with another body until it is old.
+	_ = h.cfg.Store.FreeRunKey(context.WithoutCancel(r.Context()), agentbus.RunKey{Payer: agentbus.Payer(p.ID), Key: key, Run: id})
+}
+
 // start begins the run. One that there is already is left as it is, so that twins
 // make one.
 func (h *Host) start(r *http.Request, p agentbus.Principal, id agentbus.ExecutionID, req *createRequest) error {
@@ -230,6 +248,7 @@ func (h *Host) start(r *http.Request, p agentbus.Principal, id agentbus.Executio
 		return h.begin(ctx, id, spec{Workflow: req.WorkflowID, Asked: clean}, agentbus.Payer(p.ID))
 	}
 	st := conversationOf(id, req.WorkflowID, auth, &clean)
+	st.Trace = traceOf(r.Header)
 	var ok bool
 	if st.Seed, ok = seedOf(req.Inputs); !ok {
 		return invalid("inputs.seed is missing: it is what the conversation begins with, as a string or as parts with text")

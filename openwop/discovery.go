@@ -16,7 +16,7 @@ func (h *Host) discover(w http.ResponseWriter, _ *http.Request) {
 		},
 		"agents": h.agents(), "conversationPrimitive": true,
 		"replay":       map[string]any{"supported": true, "modes": []string{"replay", "branch"}},
-		"capabilities": map[string]any{"agents": h.agents()}, // where clients of RFC 0002 look (E1)
+		"capabilities": map[string]any{"agents": h.seedAgents()},
 	}
 	if h.cfg.Conformance {
 		doc["fixtures"] = fixtureIDs(h.cfg.workflows)
@@ -29,6 +29,16 @@ func (h *Host) discover(w http.ResponseWriter, _ *http.Request) {
 	if err := answer(w, http.StatusOK, doc); err != nil {
 		writeError(w, err)
 	}
+}
+
+// seedAgents are the agents where clients of RFC 0002 look, with the flags by which
+// they decide whether to wait for an event (E1). There is no memory.
+func (h *Host) seedAgents() map[string]any {
+	a := h.agents()
+	for _, events := range []string{"reasoningEvents", "toolEvents", "handoffEvents", "decisionEvents"} {
+		a[events] = true
+	}
+	return a
 }
 
 // agents are what agents can do here. Conversations have moderators, and enclose

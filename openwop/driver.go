@@ -159,7 +159,7 @@ func (d *driver) run() error {
 		}
 	}
 	if d.fold.snap.Status.Terminal() { // the end was stored and the halt was not
-		return d.halt(agentbus.Halt{Kind: agentbus.HaltDone})
+		return d.halt(haltOf(&d.fold.snap))
 	}
 	err := d.walk()
 	switch cause := context.Cause(d.ctx); {
@@ -289,6 +289,35 @@ func (d *driver) cancelled(err error) error {
 	}
 	d.emit(agentbus.EventRunCancelled, "", nil, agentbus.RunCancelled{Reason: reason, DurationMS: d.elapsed()})
 	return d.halt(agentbus.Halt{Kind: agentbus.HaltAbort, Reason: reason, Failed: true})
+}
+
+// haltOf is the halt of a run whose end stands in its events.
+func haltOf(s *Snapshot) agentbus.Halt {
+	switch s.Status {
+	case StatusFailed:
+		h := agentbus.Halt{Kind: agentbus.HaltParticipantError, Failed: true}
+		if s.Error != nil {
+			h.Error = &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: s.Error.Code + ": " + s.Error.Message}
+		}
+		return h
+	case StatusCancelled:
+		return agentbus.Halt{Kind: agentbus.HaltAbort, Failed: true}
+	default:
+		return agentbus.Halt{Kind: agentbus.HaltDone}
+	}
+}
+
+// endOf is how a run ended whose events are gone, as far as its row tells.
+func endOf(h *agentbus.Halt) Status {
+	switch {
+	case h == nil:
+		return StatusPending
+	case h.Kind == agentbus.HaltAbort:
+		return StatusCancelled
+	case h.Failed || h.Kind == agentbus.HaltDeadline || h.Kind == agentbus.HaltRecursionLimit:
+		return StatusFailed
+	}
+	return StatusCompleted
 }
 
 // A cancellation is errCancelled, and why.

@@ -26,6 +26,7 @@ type Fold struct {
 	open        map[string]suspended                 // interrupts that wait, by key
 	questions   map[string]agentbus.InterruptPayload // of those, what they ask
 	ever        map[string]bool                      // nodes that ever asked
+	told        map[string]bool                      // nodes whose agent has told a decision since they were begun last
 	inputs      map[string]json.RawMessage
 	ending      error // what ends the run, when that stands in its events and the end does not
 }
@@ -35,7 +36,7 @@ func NewFold(id agentbus.ExecutionID, workflow string) *Fold {
 	return &Fold{
 		snap:     Snapshot{RunID: id, WorkflowID: workflow, Status: StatusPending},
 		channels: map[string]*channel{}, began: map[string]int{}, done: map[string]int{}, asked: map[string]int{},
-		open: map[string]suspended{}, questions: map[string]agentbus.InterruptPayload{}, ever: map[string]bool{},
+		open: map[string]suspended{}, questions: map[string]agentbus.InterruptPayload{}, ever: map[string]bool{}, told: map[string]bool{},
 	}
 }
 
@@ -98,6 +99,8 @@ func (f *Fold) Add(e agentbus.Event) {
 		}
 	case agentbus.EventCapBreached:
 		f.ends(&e)
+	case agentbus.EventAgentDecided:
+		f.told[e.Node] = true
 	case agentbus.EventWaitRequested:
 		if q, ok := payload[agentbus.InterruptPayload](&e); ok {
 			f.questions[q.Key] = q
@@ -220,6 +223,7 @@ func (f *Fold) addNode(e *agentbus.Event) {
 	switch e.Type {
 	case agentbus.EventNodeStarted:
 		f.began[node]++
+		delete(f.told, node)
 		f.active, f.log, f.base = node, []agentbus.Event{*e}, f.asked[node]
 		if p.Agent != nil {
 			f.snap.Agent = p.Agent

@@ -166,7 +166,7 @@ func (d *driver) shifted(e *agentbus.Event, more agentbus.Position) agentbus.Eve
 	}
 	source := []byte(strconv.Quote(string(d.spec.Fork.Source)))
 	c := agentbus.Event{
-		Position: moved(e.Position), At: time.Now(), Type: e.Type, Node: e.Node, Execution: d.exec.ID, Run: d.exec.Run,
+		Position: moved(e.Position), At: time.Now(), Type: e.Type, Node: e.Node, Execution: d.exec.ID, Run: d.exec.Run, Turn: e.Turn,
 		Data: bytes.ReplaceAll(e.Data, source, []byte(strconv.Quote(string(d.exec.ID)))),
 	}
 	if at, ok := strings.CutPrefix(string(e.Cause), "evt_"+string(d.spec.Fork.Source)+"_"); ok {
@@ -189,9 +189,9 @@ func splitKey(key string) (node string, n int) {
 
 // standing reports how a run that was just begun looks like, to its caller.
 func (h *Host) standing(ctx context.Context, e *agentbus.Execution) Status {
-	f, err := h.fold(ctx, e)
-	if err != nil || f.next == 0 {
+	s, err := h.summary(ctx, e)
+	if err != nil {
 		return StatusPending
 	}
-	return f.snap.Status
+	return s.Status
 }

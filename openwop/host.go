@@ -31,6 +31,7 @@ type Runs interface {
 	Execution(ctx context.Context, id agentbus.ExecutionID) (agentbus.Execution, bool, error)
 	PayersRuns(ctx context.Context, q agentbus.RunQuery) ([]agentbus.Execution, error)
 	ClaimRunKey(ctx context.Context, k agentbus.RunKey, at time.Time) (stored agentbus.RunKey, claimed bool, err error)
+	FreeRunKey(ctx context.Context, k agentbus.RunKey) error
 }
 
 // Interrupts are what runs wait for (R22).
@@ -72,6 +73,7 @@ type Start struct {
 	Workflow  string
 	Seed      string
 	Auth      agentbus.Credential // of its payer
+	Trace     Trace               // its turns are called in
 	OnHalt    string              // fail or pause (E58)
 	Reasoning string              // summary, full, off, or "" (E25)
 	Threshold *float64            // below which a confidence is low; nil: 0.7 (E30)
@@ -84,6 +86,16 @@ type Start struct {
 	// kept; "": of none.
 	From  agentbus.RunID
 	Turns int
+}
+
+// A Trace is the W3C trace context that a run was asked for with; the zero value is
+// none.
+type Trace struct{ Parent, State string }
+
+// traceOf reads the trace context of a request; one that is malformed is none (P1).
+func traceOf(h http.Header) Trace {
+	l, _ := agentbus.ParseLineage(http.Header{"Traceparent": h.Values("Traceparent"), "Tracestate": h.Values("Tracestate")})
+	return Trace{l.TraceParent, l.TraceState}
 }
 
 // Overrides are what a run of a conversation has in place of what is configured

@@ -71,6 +71,9 @@ func (h *Host) resolve(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 	if err := fitting(asked, value); err != nil {
 		return err
 	}
+	if err := h.directing(e, f, &open, value); err != nil {
+		return err
+	}
 	auth := agentbus.NewCredential(r.Header.Get("Authorization"))
 	redact := h.cfg.Redact().With(eventlog.Secret{ID: "caller", Value: auth})
 	id, res := open.interrupt(e.ID), agentbus.Resolution{Decision: decisionOf(value), By: p.ID, At: time.Now()}
@@ -161,13 +164,13 @@ func decisionOf(value json.RawMessage) agentbus.Decision {
 	return agentbus.DecisionGranted
 }
 
+// unfit refuses an answer that is none to what was asked.
+func unfit(message string) *refusal {
+	return refuse(http.StatusUnprocessableEntity, "validation_error", "%s", message)
+}
+
 // fitting refuses an answer that is none to what was asked (E37).
 func fitting(q agentbus.InterruptPayload, value json.RawMessage) error {
-	no := func(format string, args ...any) *refusal {
-		r := invalid(format, args...)
-		r.status = http.StatusUnprocessableEntity
-		return r
-	}
 	switch q.Kind {
 	case "approval":
 		var data approvalData
@@ -176,22 +179,63 @@ func fitting(q agentbus.InterruptPayload, value json.RawMessage) error {
 		}
 		_ = json.Unmarshal(q.Data, &data) // we wrote it
 		if json.Unmarshal(value, &v) != nil || !slices.Contains(data.Actions, v.Action) {
-			e := no("the action is none of those that are offered")
+			e := unfit("the action is none of those that are offered")
 			e.details = map[string]any{"supported": data.Actions}
 			return e
 		}
 	case "low-confidence":
-		var v struct {
-			Action   string          `json:"action"`
-			Decision json.RawMessage `json:"decision"`
-		}
-		if json.Unmarshal(value, &v) != nil || v.Decision == nil && v.Action != "accept" && v.Action != "reject" {
-			return no("send a decision, or the action accept or reject")
+		v, err := ratificationOf(value)
+		if err != nil || absent(v.Decision) && v.Action != "accept" && v.Action != "reject" {
+			return unfit("send a decision, or the action accept or reject")
 		}
 	case "clarification":
 		if answersOf(value) == nil {
-			return no("send the answers: a map of their questions, or an array of id and answer")
+			return unfit("send the answers: a map of their questions, or an array of id and answer")
 		}
+	}
+	return nil
+}
+
+// A ratification answers what became of a held decision (E32).
+type ratification struct {
+	Action   string          `json:"action"`
+	Decision json.RawMessage `json:"decision"` // in its place
+}
+
+func ratificationOf(value json.RawMessage) (v ratification, err error) {
+	return v, json.Unmarshal(value, &v)
+}
+
+// absent reports whether a member is not there, or is null.
+func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// directing refuses what would be put in the place of the decision of a supervisor
+// and is none: it could only end the run, or let the held one stand (E32, E40). Of
+// a supervisor, unlike of other agents, nothing was told before it was asked.
+func (h *Host) directing(e *agentbus.Execution, f *Fold, open *suspended, value json.RawMessage) error {
+	v, _ := ratificationOf(value) // it fits
+	if open.Kind != "low-confidence" || f.told[open.NodeID] || absent(v.Decision) || v.Action == "reject" {
+		return nil
+	}
+	var d agentbus.OrchestratorDecision
+	if json.Unmarshal(v.Decision, &d) != nil || !valid(&d) {
+		return unfit("the decision is none of a supervisor: next-worker with nextWorkerIds, ask-user with a prompt, or terminate")
+	}
+	if _, ours := readSpec(e); ours || d.Kind == "terminate" {
+		return nil
+	}
+	var others []string // a moderator gives the word to one of them
+	if wf := h.conversation(e.Conversation); wf != nil {
+		for i := range wf.Nodes {
+			if id := wf.Nodes[i].ID; id != open.NodeID {
+				others = append(others, id)
+			}
+		}
+	}
+	if len(d.NextWorkerIDs) != 1 || !slices.Contains(others, d.NextWorkerIDs[0]) {
+		r := unfit("a moderator names one of the others, or terminates")
+		r.details = map[string]any{"supported": others}
+		return r
 	}
 	return nil
 }

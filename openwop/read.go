@@ -1,6 +1,7 @@
 package openwop
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -37,14 +38,28 @@ func (h *Host) list(w http.ResponseWriter, r *http.Request, p agentbus.Principal
 	}
 	out := make([]*Snapshot, 0, len(runs))
 	for i := range runs {
-		f, err := h.fold(r.Context(), &runs[i])
+		s, err := h.summary(r.Context(), &runs[i])
 		if err != nil {
 			return err
 		}
-		s := f.State()
-		out = append(out, &Snapshot{RunID: s.RunID, WorkflowID: s.WorkflowID, Status: s.Status, StartedAt: s.StartedAt, CompletedAt: s.CompletedAt})
+		out = append(out, s)
 	}
 	return answer(w, http.StatusOK, map[string]any{"runs": out})
+}
+
+// summary is what a list tells of a run. One whose events are gone is told from its
+// row: it is over, and keeps no other from being listed.
+func (h *Host) summary(ctx context.Context, e *agentbus.Execution) (*Snapshot, error) {
+	f, err := h.fold(ctx, e)
+	if agentbus.CodeOf(err) == agentbus.CodeReplyExpired {
+		began, ended := e.Began.UTC(), e.Ended.UTC()
+		return &Snapshot{RunID: e.ID, WorkflowID: e.Conversation, Status: endOf(e.Halt), StartedAt: &began, CompletedAt: &ended}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := f.State()
+	return &Snapshot{RunID: s.RunID, WorkflowID: s.WorkflowID, Status: s.Status, StartedAt: s.StartedAt, CompletedAt: s.CompletedAt}, nil
 }
 
 // number reads a whole number between least and most; "" is otherwise.

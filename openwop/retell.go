@@ -78,7 +78,7 @@ func (h *Host) branchConversation(r *http.Request, e *agentbus.Execution, id age
 	}
 	auth := agentbus.NewCredential(r.Header.Get("Authorization"))
 	st := conversationOf(id, e.Conversation, auth, &asked{Configurable: h.cfg.Redact().JSON(f.overlay)})
-	st.From, st.Turns = e.Run, turns
+	st.From, st.Turns, st.Trace = e.Run, turns, traceOf(r.Header)
 	return h.cfg.Conversations.Start(r.Context(), st)
 }
 
@@ -112,5 +112,5 @@ func (d *driver) retell() error {
 			}
 		}
 	}
-	return d.halt(agentbus.Halt{Kind: agentbus.HaltDone})
+	return d.halt(haltOf(&d.fold.snap))
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -93,6 +94,9 @@ func TestCreate(t *testing.T) {
 		}
 		b.refused(body, status, name, status, out)
 	}
+	if status, out, _ := b.do(http.MethodPost, "/v1/runs", object{"workflowId": "conformance-idempotent", "tags": []string{strings.Repeat("é", 256)}}); status != http.StatusCreated {
+		t.Errorf("a tag of 256 characters: %d %v", status, out)
+	}
 	status, out, h := b.do(http.MethodPost, "/v1/runs", noop("configurable", `{"odd":[1],"recursionLimit":5000}`))
 	run, _ := out["runId"].(string)
 	if status != http.StatusCreated || out["workflowId"] != "conformance-noop" || out["eventsUrl"] != "/v1/runs/"+run+"/events" || h.Get("Location") != "/v1/runs/"+run {
@@ -104,6 +108,38 @@ func TestCreate(t *testing.T) {
 	status, out, _ = b.do(http.MethodGet, "/v1/runs?workflowId=conformance-noop&limit=5", nil)
 	if runs, _ := out["runs"].([]any); status != http.StatusOK || len(runs) != 1 || runs[0].(object)["runId"] != run {
 		t.Errorf("list: %d %v", status, out)
+	}
+}
+
+// Runs whose events are gone are listed with the others, and as they ended: one of them
+// keeps no other from being listed.
+func TestListBehindRetention(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	want := map[any]any{}
+	for workflow, status := range map[string]string{"conformance-noop": "completed", "conformance-failure": "failed", "conformance-cancellable": "cancelled"} {
+		run := b.start(workflow)
+		if status == "cancelled" {
+			b.left(run, "pending")
+			b.do(http.MethodPost, "/v1/runs/"+run+"/cancel", nil)
+		}
+		b.settle(run)
+		want[run] = status
+	}
+	if _, err := b.store.ForgetEvents(t.Context(), time.Now().Add(time.Hour), 100); err != nil {
+		t.Fatal(err)
+	}
+	waits := b.start("conformance-approval")
+	b.settle(waits)
+	want[waits] = "waiting-approval"
+	status, out, _ := b.do(http.MethodGet, "/v1/runs", nil)
+	got := map[any]any{}
+	runs, _ := out["runs"].([]any)
+	for _, r := range runs {
+		got[r.(object)["runId"]] = r.(object)["status"]
+	}
+	if diff := cmp.Diff(want, got); diff != "" || status != http.StatusOK {
+		t.Error(status, diff)
 	}
 }
 

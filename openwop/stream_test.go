@@ -161,6 +161,34 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// E13, E14: who is cut behind any frame comes back with its id for the events that
+// were not sent yet, also where snapshots and events of one id stand together.
+func TestValuesGoOnBehindAnyFrame(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	run := b.start("conformance-multi-node")
+	b.settle(run)
+	for _, query := range []string{"?streamMode=values", "?streamMode=values,debug", "?streamMode=values,debug&bufferMs=20"} {
+		_, frames := b.stream(run, query)
+		id := "" // a client keeps the last that it read
+		for i, f := range frames[:len(frames)-1] {
+			if f.id != "" {
+				id = f.id
+			}
+			if id == "" {
+				continue
+			}
+			_, rest := b.stream(run, query, "Last-Event-ID", id)
+			sent := func(of []frame) []frame {
+				return slices.DeleteFunc(slices.Clone(of), func(f frame) bool { return f.kind == "state.snapshot" || f.kind == "batch" })
+			}
+			if want, got := kinds(sent(frames[i+1:])), kinds(sent(rest)); !cmp.Equal(want, got) || len(rest) == 0 || rest[len(rest)-1].kind != frames[len(frames)-1].kind {
+				t.Errorf("%s behind frame %d, %s: %v, want %v", query, i, id, kinds(rest), want)
+			}
+		}
+	}
+}
+
 // E13: events that come together are sent as one, when that is asked for.
 func TestBatches(t *testing.T) {
 	t.Parallel()

@@ -128,7 +128,13 @@ func TestDiscoveryIsTrue(t *testing.T) {
 		}
 	}
 	agents := doc["agents"].(object)
-	if agents["dispatch"] != nil || agents["manifestRuntime"] != nil || agents["supported"] != true || head.Get("Cache-Control") != "public, max-age=300" {
+	seed := doc["capabilities"].(object)["agents"].(object) // where clients of RFC 0002 look (E1)
+	for _, flag := range []string{"supported", "reasoningEvents", "toolEvents", "handoffEvents", "decisionEvents"} {
+		if seed[flag] != true {
+			t.Errorf("capabilities.agents.%s: %v", flag, seed[flag])
+		}
+	}
+	if seed["memoryBackends"] != nil || agents["dispatch"] != nil || agents["manifestRuntime"] != nil || agents["supported"] != true || head.Get("Cache-Control") != "public, max-age=300" {
 		t.Error(agents, head)
 	}
 }

@@ -51,6 +51,8 @@ type Start struct {
 	// From forks another run (R23): the conversation and its seed are that one's,
 	// with the definition of today; Run is the new one's id. nil: a run of its own.
 	From *Fork
+
+	trace openwop.Trace // its turns are called in (P1)
 }
 
 // A Peer is an agent that is not in the configuration.

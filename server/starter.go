@@ -77,7 +77,7 @@ func (b *starts) Start(ctx context.Context, st openwop.Start) error {
 	begun := Start{
 		Conversation: st.Workflow, Seed: st.Seed, Run: st.Run, Authorization: st.Auth, Timeout: st.Timeout,
 		OnHalt: conversation.OnHalt(st.OnHalt), Reasoning: st.Reasoning, Threshold: st.Threshold, Started: st.Started,
-		Overrides: st.Overrides, Budget: st.Budget,
+		Overrides: st.Overrides, Budget: st.Budget, trace: st.Trace,
 	}
 	if st.From != "" {
 		begun.From = &Fork{Run: st.From, Turn: st.Turns}
@@ -162,6 +162,7 @@ func (b *starts) perform(st Start, opened chan<- error) {
 		opened <- err
 		return
 	}
+	o.Lineage.TraceParent, o.Lineage.TraceState = st.trace.Parent, st.trace.State
 	told := false
 	for event, err := range b.drive(ctx, c, o) {
 		if !told {

@@ -169,5 +169,6 @@ type EventLog interface {
 	Appended(ctx context.Context, id agentbus.ExecutionID) (agentbus.Position, error)
 	Watch(id agentbus.ExecutionID) (rung <-chan struct{}, release func())
 	ClaimRunKey(ctx context.Context, k agentbus.RunKey, at time.Time) (stored agentbus.RunKey, claimed bool, err error)
+	FreeRunKey(ctx context.Context, k agentbus.RunKey) error
 	PayersRuns(ctx context.Context, q agentbus.RunQuery) ([]agentbus.Execution, error)
 }

@@ -131,6 +131,20 @@ func TestWireConversation(t *testing.T) {
 	if ids[0] != ids[1] {
 		t.Error(ids)
 	}
+	for _, c := range []struct { // what was refused leaves its key to what was mended
+		body string
+		want int
+	}{
+		{`{"workflowId":"talk"}`, http.StatusBadRequest},
+		{`{"workflowId":"talk","inputs":{"seed":"x"},"configurable":{"promptOverrides":{"nobody":"x"}}}`, http.StatusBadRequest},
+		{`{"workflowId":"talk","inputs":{"seed":"x"}}`, http.StatusCreated},
+		{`{"workflowId":"talk"}`, http.StatusConflict},
+		{`{"workflowId":"talk","inputs":{"seed":"x"}}`, http.StatusOK},
+	} {
+		if status, out := b.do("bob", http.MethodPost, "/v1/runs", c.body, "Idempotency-Key", "mended"); status != c.want {
+			t.Errorf("%s: %d %v, want %d", c.body, status, out, c.want)
+		}
+	}
 	snap := b.stands(ids[0], "completed")
 	if snap["workflowId"] != "talk" || snap["tags"].([]any)[0] != "x" || len(snap["channels"].(map[string]any)["messages"].([]any)) != 4 || len(snap["nodeStates"].(map[string]any)) != 2 {
 		t.Errorf("%v", snap)
@@ -161,6 +175,27 @@ func TestWireConversation(t *testing.T) {
 	}
 }
 
+// P1: the turns of a run are called in the trace that it was asked for in; a trace
+// context that is malformed is none.
+func TestWireContinuesTraces(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, talk)
+	const id, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	for i, parent := range []string{"00-" + id + "-" + span + "-01", "00-" + id + "-" + span} {
+		status, out := b.do("alice", http.MethodPost, "/v1/runs", `{"workflowId":"talk","inputs":{"seed":"x"}}`, "Traceparent", parent, "Tracestate", "v=1")
+		if status != http.StatusCreated {
+			t.Fatal(status, out)
+		}
+		b.stands(out["runId"].(string), "completed")
+		for _, r := range b.Requests("a")[2*i:] {
+			got, state := r.Header.Get("Traceparent"), r.Header.Get("Tracestate")
+			if continued := strings.HasPrefix(got, "00-"+id+"-") && !strings.Contains(got, span) && state == "v=1"; continued != (i == 0) {
+				t.Errorf("%s, %q: %s, %q", parent, "v=1", got, state)
+			}
+		}
+	}
+}
+
 // E51, E52: a replay of a conversation tells what it told, byte by byte, and calls
 // nobody; a branch keeps the turns that had ended and asks for the others.
 func TestWireForksConversations(t *testing.T) {
@@ -183,7 +218,7 @@ func TestWireForksConversations(t *testing.T) {
 		was, is := events[i], told[i]
 		x, _ := json.Marshal(was["payload"])
 		y, _ := json.Marshal(is["payload"])
-		if x = bytes.ReplaceAll(x, []byte(run), []byte(again)); was["type"] != is["type"] || was["nodeId"] != is["nodeId"] || !bytes.Equal(x, y) {
+		if x = bytes.ReplaceAll(x, []byte(run), []byte(again)); was["type"] != is["type"] || was["nodeId"] != is["nodeId"] || was["turnId"] != is["turnId"] || !bytes.Equal(x, y) {
 			t.Errorf("%d: %s is told as %s", i, x, y)
 		}
 	}
@@ -344,6 +379,53 @@ conversations:
 		if status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/cancel", ""); status != http.StatusOK || out["status"] != "cancelled" {
 			t.Error("again:", status, out)
 		}
+	}
+}
+
+// E32, E40: any JSON is put in the place of a held decision, and of a moderator's one
+// that names one of the others, or ends it; what is neither leaves it waiting.
+func TestWireReplacesDecisions(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{
+		"a":   {Answers: []agentbustest.Answer{{Text: `{"decision":true,"confidence":0.1}`}}},
+		"mod": {Answers: []agentbustest.Answer{{Text: `{"next":"b","confidence":0.1}`}, {Text: "done"}}}, "b": {}, "c": {},
+	}, `
+conversations:
+  judged: {participants: [{agent: a, decides: true}, {agent: b}], max_turns: 1}
+  led: {participants: [{agent: mod}, {agent: b}, {agent: c}], plan: moderator, moderator: mod}
+`)
+	answers := func(run, node, decision string) int {
+		status, _ := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/interrupts/"+node, `{"resumeValue":{"decision":`+decision+`}}`)
+		return status
+	}
+	for _, decision := range []string{"false", "0", `"no"`, "[]"} {
+		run := b.began(`{"workflowId":"judged","inputs":{"seed":"x"}}`)
+		b.stands(run, "waiting-approval")
+		if status := answers(run, "a", decision); status != http.StatusOK {
+			t.Error(decision, status)
+		}
+		b.stands(run, "completed")
+		decided := payloadsOf(b.events(run), "agent.decided")
+		if got, _ := json.Marshal(decided[len(decided)-1]["decision"]); len(decided) != 2 || string(got) != decision {
+			t.Errorf("%s: %v", decision, decided)
+		}
+	}
+	run := b.began(`{"workflowId":"led","inputs":{"seed":"x"}}`)
+	b.stands(run, "waiting-approval")
+	for _, none := range []string{
+		`5`, `null`, `{"kind":"x"}`, `{"kind":"ask-user","prompt":"x"}`, `{"kind":"next-worker","nextWorkerIds":["nobody"]}`,
+		`{"kind":"next-worker","nextWorkerIds":["mod"]}`, `{"kind":"next-worker","nextWorkerIds":["b","c"]}`,
+	} {
+		if status := answers(run, "mod", none); status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d", none, status)
+		}
+	}
+	if status := answers(run, "mod", `{"kind":"next-worker","nextWorkerIds":["c"]}`); status != http.StatusOK {
+		t.Error(status)
+	}
+	b.stands(run, "completed")
+	if n := [2]int{len(b.Requests("b")), len(b.Requests("c"))}; n != [2]int{0, 1} {
+		t.Errorf("b and c were asked %d times", n)
 	}
 }
 

@@ -34,6 +34,14 @@ func (s *Store) ClaimRunKey(ctx context.Context, k agentbus.RunKey, at time.Time
 	return got.RunKey, got.fresh, err
 }
 
+// FreeRunKey forgets k, whose run was refused; one that another run has is kept.
+func (s *Store) FreeRunKey(ctx context.Context, k agentbus.RunKey) error {
+	_, err := write(ctx, s, "free the key of a run", func(c *conn) (int64, error) {
+		return c.exec("DELETE FROM run_keys WHERE payer = ?1 AND key = ?2 AND run = ?3", string(k.Payer), k.Key, string(k.Run))
+	})
+	return err
+}
+
 // PayersRuns returns the top-level executions that a payer pays for, newest
 // first, at most q.Limit of them; turns are not counted.
 func (s *Store) PayersRuns(ctx context.Context, q agentbus.RunQuery) ([]agentbus.Execution, error) {

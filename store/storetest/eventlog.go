@@ -197,6 +197,16 @@ func aRunKeyBelongsToOneRun(p *place) { // E6
 	_, mine, err = p.ClaimRunKey(t.Context(), other, began)
 	ok(t, "claim of another", err)
 	same(t, "another payer's key is another", mine, true)
+	not := other
+	not.Run = "run_not"
+	ok(t, "free of a run that has it not", p.FreeRunKey(t.Context(), not))
+	_, mine, err = p.ClaimRunKey(t.Context(), not, began)
+	ok(t, "claim", err)
+	same(t, "claimed what another run has", mine, false)
+	ok(t, "free", p.FreeRunKey(t.Context(), other))
+	_, mine, err = p.ClaimRunKey(t.Context(), not, began)
+	ok(t, "claim what was let go", err)
+	same(t, "a key that was let go is free", mine, true)
 	_, mine, err = p.ClaimRunKey(t.Context(), key("run_z"), began.Add(time.Hour))
 	ok(t, "claim what expired", err)
 	same(t, "an expired key is free", mine, true)
