@@ -48,7 +48,7 @@ func (h *Host) cancelOwn(ctx context.Context, e *agentbus.Execution, reason, by 
 	stop := h.driven[e.ID]
 	h.mu.Unlock()
 	if stop != nil {
-		stop(&cancellation{reason})
+		stop(&cancellation{reason, by})
 		return nil
 	}
 	return h.cancelParked(ctx, e, reason, by)
@@ -64,7 +64,7 @@ func (h *Host) cancelParked(ctx context.Context, e *agentbus.Execution, reason, 
 		return err
 	}
 	s, _ := readSpec(&got)
-	d := &driver{Host: h, ctx: ctx, exec: got, spec: s, wf: h.cfg.workflow(s.Workflow), redact: h.cfg.Redact(), fold: NewFold(e.ID, s.Workflow)}
+	d := &driver{Host: h, ctx: ctx, reads: ctx, exec: got, spec: s, wf: h.cfg.workflow(s.Workflow), redact: h.cfg.Redact(), fold: NewFold(e.ID, s.Workflow)}
 	if err := d.load(); err != nil { //nolint:contextcheck // a driver has its own
 		return err
 	}
@@ -72,7 +72,7 @@ func (h *Host) cancelParked(ctx context.Context, e *agentbus.Execution, reason, 
 		_, _ = h.cfg.Store.Resolve(ctx, open.interrupt(e.ID), // one that is resolved already is no fault
 			agentbus.Resolution{Decision: agentbus.DecisionWithdrawn, At: time.Now(), By: by})
 	}
-	return d.cancelled(&cancellation{reason}) //nolint:contextcheck // a driver has its own
+	return d.cancelled(&cancellation{reason, by}) //nolint:contextcheck // a driver has its own
 }
 
 // cancelChild ends the run of a worker whose parent was cancelled (E41).

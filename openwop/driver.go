@@ -64,6 +64,7 @@ type driver struct {
 	*Host
 
 	ctx    context.Context //nolint:containedctx // of the run, which is what a driver is
+	reads  context.Context //nolint:containedctx // for what is read first: it does not end with a cancelled run, which is driven to its end
 	exec   agentbus.Execution
 	spec   spec
 	opts   configurable
@@ -320,8 +321,8 @@ func endOf(h *agentbus.Halt) Status {
 	return StatusCompleted
 }
 
-// A cancellation is errCancelled, and why.
-type cancellation struct{ reason string }
+// A cancellation is errCancelled, why, and by whom.
+type cancellation struct{ reason, by string }
 
 func (*cancellation) Error() string { return errCancelled.Error() }
 

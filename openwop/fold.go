@@ -120,7 +120,7 @@ func (f *Fold) ends(e *agentbus.Event) {
 		f.ending = &nodeError{p.NodeID, &failure{p.Error}}
 	case agentbus.EventNodeCancelled:
 		p, _ := payload[agentbus.NodeCancelled](e)
-		f.ending = &cancellation{p.Reason}
+		f.ending = &cancellation{reason: p.Reason}
 	case agentbus.EventCapBreached:
 		p, _ := payload[agentbus.CapBreached](e)
 		f.ending = breachOf(p)

@@ -127,7 +127,7 @@ func (d *driver) copied() error {
 		return nil
 	}
 	var tape []agentbus.Event
-	for e, err := range d.cfg.Store.Events(d.ctx, f.Source, -1) {
+	for e, err := range d.cfg.Store.Events(d.reads, f.Source, -1) {
 		if err != nil {
 			return err
 		}

@@ -253,7 +253,7 @@ func (h *Host) kick(id agentbus.ExecutionID) {
 // at once when this process drives it already. CodeRunConflict: another one does.
 func (h *Host) Drive(ctx context.Context, id agentbus.ExecutionID) error {
 	for {
-		ctx, cancel := context.WithCancelCause(ctx)
+		driven, cancel := context.WithCancelCause(ctx)
 		h.mu.Lock()
 		_, twice := h.driven[id]
 		if !twice {
@@ -264,7 +264,7 @@ func (h *Host) Drive(ctx context.Context, id agentbus.ExecutionID) error {
 			cancel(nil)
 			return nil
 		}
-		err := h.drive(ctx, id)
+		err := h.drive(ctx, driven, id)
 		h.mu.Lock()
 		delete(h.driven, id)
 		h.mu.Unlock()
@@ -273,6 +273,9 @@ func (h *Host) Drive(ctx context.Context, id agentbus.ExecutionID) error {
 			return err
 		}
 		e, found, err := h.cfg.Store.Execution(context.WithoutCancel(ctx), id)
+		if c, ok := errors.AsType[*cancellation](context.Cause(driven)); ok && found && e.State != agentbus.RunDone {
+			return h.cancelParked(context.WithoutCancel(ctx), &e, c.reason, c.by) // it parked as it was cancelled
+		}
 		if err != nil || !found || e.State != agentbus.RunRunning || e.Lease.Owner != "" {
 			return err // it is over, or waits; else its interrupt was resolved as it parked
 		}
@@ -283,8 +286,9 @@ func (h *Host) Drive(ctx context.Context, id agentbus.ExecutionID) error {
 // its own.
 var ErrAlone = errors.New("left alone")
 
-// drive claims the run and drives it under its lease.
-func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
+// drive claims the run and drives it under its lease, until it is over or driven ends.
+// A run that is cancelled before it has begun begins, and ends as cancelled (E4).
+func (h *Host) drive(ctx, driven context.Context, id agentbus.ExecutionID) error {
 	e, found, err := h.cfg.Store.Execution(ctx, id)
 	if err != nil || !found {
 		return err
@@ -300,9 +304,9 @@ func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
 	if e, err = h.cfg.Store.Open(ctx, e, agentbus.Claim{Owner: h.cfg.Owner, TTL: h.cfg.Lease}); err != nil || e.State == agentbus.RunDone {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer h.renewing(ctx, cancel, e.Lease)()
-	d := &driver{Host: h, ctx: ctx, exec: e, spec: s, opts: s.options(), wf: w, redact: h.cfg.Redact(), fold: NewFold(id, s.Workflow)}
+	driven, cancel := context.WithCancelCause(driven)
+	defer h.renewing(driven, cancel, e.Lease)()
+	d := &driver{Host: h, ctx: driven, reads: ctx, exec: e, spec: s, opts: s.options(), wf: w, redact: h.cfg.Redact(), fold: NewFold(id, s.Workflow)}
 	if s.retells() {
 		return d.retell() //nolint:contextcheck // a driver has its own
 	}
@@ -322,7 +326,7 @@ func (h *Host) drive(ctx context.Context, id agentbus.ExecutionID) error {
 
 // load folds the events there are, and copies those of a fork.
 func (d *driver) load() error {
-	for e, err := range d.cfg.Store.Events(d.ctx, d.exec.ID, -1) {
+	for e, err := range d.cfg.Store.Events(d.reads, d.exec.ID, -1) {
 		if err != nil {
 			return err
 		}

@@ -85,14 +85,14 @@ func (h *Host) branchConversation(r *http.Request, e *agentbus.Execution, id age
 // retell tells what the source told, and ends. What is stored already is not told
 // twice, however often its driver dies.
 func (d *driver) retell() error {
-	for e, err := range d.cfg.Store.Events(d.ctx, d.exec.ID, -1) {
+	for e, err := range d.cfg.Store.Events(d.reads, d.exec.ID, -1) {
 		if err != nil {
 			return err
 		}
 		d.fold.Add(e)
 	}
 	more := d.spec.Fork.Told.Diverged
-	for e, err := range d.cfg.Store.Events(d.ctx, d.spec.Fork.Source, -1) {
+	for e, err := range d.cfg.Store.Events(d.reads, d.spec.Fork.Source, -1) {
 		if err != nil {
 			return err
 		}

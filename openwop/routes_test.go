@@ -2,6 +2,7 @@
 package openwop_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/woptest"
 	"github.com/agentbus/agentbus/openwop"
 )
@@ -256,6 +258,60 @@ func TestCancel(t *testing.T) {
 	if status != http.StatusConflict {
 		t.Errorf("its interrupt is decided: %d %v", status, out)
 	}
+}
+
+// E4: a run that is cancelled as its driver begins, or as it parks, is cancelled.
+func TestCancelBetween(t *testing.T) {
+	t.Parallel()
+	for workflow, parks := range map[string]bool{"conformance-cancellable": false, "conformance-approval": true} {
+		t.Run(workflow, func(t *testing.T) {
+			t.Parallel()
+			held := &heldStore{parks: parks, reached: make(chan struct{}), followed: make(chan struct{})}
+			b := newBus(t, func(c *openwop.Config) { held.Store, c.Store = c.Store, held })
+			run := b.start(workflow)
+			<-held.reached
+			status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+"/cancel", object{"reason": "enough"})
+			if p := first(b.events(run), "run.cancelled"); status != http.StatusOK || out["status"] != "cancelled" || p["reason"] != "enough" {
+				t.Errorf("cancel: %d %v, %v", status, out, p)
+			}
+		})
+	}
+}
+
+// A heldStore holds the driver of a run where it claims it, or where it parks it,
+// until somebody follows the run: as who cancels it does, once that is under way.
+type heldStore struct {
+	openwop.Store
+
+	parks             bool
+	once, follows     sync.Once
+	reached, followed chan struct{}
+}
+
+func (s *heldStore) hold() {
+	s.once.Do(func() {
+		close(s.reached)
+		<-s.followed
+	})
+}
+
+func (s *heldStore) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
+	if !s.parks && claim.Owner != "" {
+		s.hold()
+	}
+	return s.Store.Open(ctx, e, claim) //nolint:wrapcheck // it is the store
+}
+
+func (s *heldStore) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error {
+	if s.parks && h.Kind == agentbus.HaltWaiting {
+		s.hold()
+	}
+	return s.Store.Halt(ctx, l, h, events...) //nolint:wrapcheck // it is the store
+}
+
+func (s *heldStore) Watch(id agentbus.ExecutionID) (rung <-chan struct{}, release func()) {
+	s.follows.Do(func() { close(s.followed) })
+	return s.Store.Watch(id)
 }
 
 // E41: cancelling a run cancels the run of its worker.
