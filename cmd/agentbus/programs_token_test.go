@@ -174,7 +174,7 @@ func TestCall(t *testing.T) {
 	t.Parallel()
 	path, env := scripted(t, "limits: {max_depth: 4}\n", map[string]string{
 		"say": "\necho x >>$log/started; printf 'you said: '; cat\n", "fail": "\necho oops >&2; exit 1\n",
-		"half": "\necho half of it; echo oops >&2; exit 1\n",
+		"half":  "\necho half of it; echo oops >&2; exit 1\n",
 		"quote": "\necho '{\"type\":\"urn:agentbus:error:not_found\"}' >&2; exit 1\n",
 	})
 	dir := scriptsOf(t, path)

@@ -194,7 +194,7 @@ func (l *loader) list(n *yaml.Node, f field, v reflect.Value, path string) {
 		if isSection(v.Type().Elem()) {
 			setDefaults(v.Index(i))
 		}
-		l.value(child, child, field{name: f.name, pattern: f.pattern, enum: f.enum}, v.Index(i), p)
+		l.value(child, child, field{name: f.name, pattern: f.pattern, enum: f.enum, example: strings.Trim(f.example, "[]")}, v.Index(i), p)
 	}
 }
 

@@ -77,6 +77,7 @@ func Parse(path string, data []byte, src Source) (*Config, []Warning, error) {
 	l.file(data)
 	l.overrides(reflect.ValueOf(c).Elem(), "")
 	l.check()
+	l.forms()
 	sortFaults(l.warnings)
 	if len(l.faults) > 0 {
 		sortFaults(l.faults)
@@ -135,6 +136,7 @@ type loader struct {
 	warnings []Warning
 
 	keysAtFault map[string]bool // the keys of faults
+	formless    []formless      // values that the schema refuses
 }
 
 // overrides sets what the environment and the command line say, in section v.
@@ -162,7 +164,9 @@ func (l *loader) override(f field, v reflect.Value, key, text, from string) {
 	l.c.origins[key] = Origin{Source: from}
 	if m := f.parse(text, v); m != nil {
 		l.add(Fault{Source: from, Key: key, Problem: m.problem, Fix: m.fix})
+		return
 	}
+	l.form(f, key, text)
 }
 
 func (l *loader) add(f Fault) {
