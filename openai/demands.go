@@ -32,7 +32,7 @@ type wishes struct {
 func (in *wishes) demanded(answersJSON bool) error {
 	format := kindOf(in.Format, "text")
 	switch {
-	case format != "text" && !(answersJSON && slices.Contains(jsonForms[:], format)):
+	case format != "text" && (!answersJSON || !slices.Contains(jsonForms[:], format)):
 		return notHeld("response_format", format, "text", "leave it out, ask for the form in a message, and read the text")
 	case !slices.Contains(choices[:], kindOf(in.ToolChoice, "auto")):
 		return notHeld("tool_choice", kindOf(in.ToolChoice, "auto"), "auto", `send "auto", and take an answer in text`)
