@@ -61,6 +61,9 @@ func (t TurnID) Index(r RunID) int {
 	return int(n)
 }
 
+// Valid reports whether r can be the id of a run (P4).
+func (r RunID) Valid() bool { return validID(string(r)) }
+
 // validID reports whether s is a run, turn or parent id (P4): 1 to 512 visible
 // ASCII characters without comma and double quote.
 func validID(s string) bool {

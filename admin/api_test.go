@@ -208,7 +208,7 @@ func TestStop(t *testing.T) {
 	}{
 		{"run_c", `{"run":"run_c","stopped":true,"known":true,"cancelled":1}`},
 		{"run_new", `{"run":"run_new","stopped":true,"known":false,"cancelled":0}`},
-		{"a/b c..%", `{"run":"a/b c..%","stopped":true,"known":false,"cancelled":0}`},
+		{"a/b-c..%", `{"run":"a/b-c..%","stopped":true,"known":false,"cancelled":0}`},
 	} {
 		if got := b.request("POST", "/admin/v1/runs/"+url.PathEscape(tt.run)+"/stop", adminKey, ""); got.body != tt.want+"\n" {
 			t.Errorf("%s: %d %s", tt.run, got.status, got.body)
@@ -216,6 +216,11 @@ func TestStop(t *testing.T) {
 	}
 	if run := into[map[string]any](t, b.get("/admin/v1/runs/run_c")); run["stopped"] != true {
 		t.Errorf("run: %v", run)
+	}
+	for _, id := range []string{"run c", "run_c\n", "run_é", "a,b", strings.Repeat("x", 513)} { // P4: no run can have it
+		if got := b.request("POST", "/admin/v1/runs/"+url.PathEscape(id)+"/stop", adminKey, ""); got.status != http.StatusBadRequest || !strings.Contains(got.body, "not the id of a run") {
+			t.Errorf("%.20q: %d %s", id, got.status, got.body)
+		}
 	}
 }
 

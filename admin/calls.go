@@ -65,8 +65,15 @@ func (a *API) stopRun(w http.ResponseWriter, r *http.Request) error {
 	return write(w, http.StatusOK, done)
 }
 
-// stop stops a run, and keeps who did it.
+// stop stops a run, and keeps who did it. What can never be the id of a run is a
+// mistake of whoever typed it, who would believe that something was stopped.
 func (a *API) stop(r *http.Request, id agentbus.RunID) (stop, error) {
+	if !id.Valid() {
+		return stop{}, &agentbus.Error{
+			Code: agentbus.CodeInvalidRequest, Message: "this is not the id of a run",
+			Explain: &agentbus.Explain{Rule: "P4", Next: "use 1 to 512 visible ASCII characters without comma and double quote, as GET /admin/v1/runs lists them"},
+		}
+	}
 	x := requestOf(r)
 	x.object, x.did = string(id), deed{kind: "run.stop", run: id}
 	n, err := a.cfg.Calls.Stop(r.Context(), id, x.who.ID)

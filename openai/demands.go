@@ -28,11 +28,12 @@ type wishes struct {
 
 // demanded refuses what the answer must be and no backend can be held to (G2): a
 // caller that reads an answer in prose where it required JSON or a tool call fails
-// later, and is not told why.
-func (in *wishes) demanded() error {
+// later, and is not told why. Whoever offers a backend may vouch for its JSON.
+func (in *wishes) demanded(answersJSON bool) error {
+	format := kindOf(in.Format, "text")
 	switch {
-	case kindOf(in.Format, "text") != "text":
-		return notHeld("response_format", kindOf(in.Format, "text"), "text", "leave it out, ask for the form in a message, and read the text")
+	case format != "text" && (!answersJSON || !slices.Contains(jsonForms[:], format)):
+		return notHeld("response_format", format, "text", "leave it out, ask for the form in a message, and read the text")
 	case !slices.Contains(choices[:], kindOf(in.ToolChoice, "auto")):
 		return notHeld("tool_choice", kindOf(in.ToolChoice, "auto"), "auto", `send "auto", and take an answer in text`)
 	case !slices.Contains(choices[:], kindOf(in.FunctionCall, "auto")):
@@ -42,6 +43,9 @@ func (in *wishes) demanded() error {
 	}
 	return nil
 }
+
+// jsonForms are those of response_format that ask for JSON.
+var jsonForms = [...]string{"json_object", "json_schema"}
 
 // choices are those of tool_choice after which an answer in text is one.
 var choices = [...]string{"auto", "none"}
@@ -97,6 +101,9 @@ func (in *wishes) ignored() string {
 		default:
 			names = append(names, offer.name)
 		}
+	}
+	if kindOf(in.Format, "text") != "text" {
+		names = append(names, "response_format") // it is vouched for, else it was refused
 	}
 	return strings.Join(names, ", ")
 }

@@ -27,6 +27,9 @@ type HandlerConfig struct {
 	// Name is listed where there are no Models: clients that let people choose among
 	// models need one. Requests may name any. "" lists none.
 	Name string
+	// AnswersJSON says that Backend answers in the JSON that its callers ask for, by
+	// itself: a response_format is let through then, and Backend is not told of it.
+	AnswersJSON bool
 	// MaxBody is the largest request body in bytes; 0 means DefaultMaxBody.
 	MaxBody int64
 	// Log gets the causes of failed calls; nil keeps none.
@@ -181,7 +184,7 @@ func (h *handler) decode(w http.ResponseWriter, r *http.Request) (*inbound, erro
 	if err != nil {
 		return nil, invalid("the request body could not be read to its end", err)
 	}
-	in, err := parse(raw)
+	in, err := parse(raw, h.config.AnswersJSON)
 	if err != nil {
 		return nil, err
 	}
@@ -210,8 +213,8 @@ func unfit(err error) error {
 	return invalid(message, err)
 }
 
-// parse reads a request from its JSON.
-func parse(raw []byte) (*inbound, error) {
+// parse reads a request from its JSON. answersJSON is that of the backend.
+func parse(raw []byte, answersJSON bool) (*inbound, error) {
 	var in inbound
 	if err := json.Unmarshal(raw, &in); err != nil {
 		if own, ok := errors.AsType[*agentbus.Error](err); ok {
@@ -227,7 +230,7 @@ func parse(raw []byte) (*inbound, error) {
 	case in.MaxTokens < 0 || in.MaxCompletionTokens < 0:
 		return nil, invalid("max_tokens: must not be negative", nil)
 	}
-	if err := in.demanded(); err != nil {
+	if err := in.demanded(answersJSON); err != nil {
 		return nil, err
 	}
 	in.messages = make([]agentbus.Message, len(in.Messages))

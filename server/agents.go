@@ -67,7 +67,7 @@ func (s *wiring) target(name string, a config.Agent) (*gateway.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := openai.Handler(openai.HandlerConfig{Backend: agentbus.Wrap(b, told, called), Name: name, Log: s.log, MaxBody: int64(s.cfg.Limits.MaxBody)})
+	h := openai.Handler(openai.HandlerConfig{Backend: agentbus.Wrap(b, told, called), Name: name, AnswersJSON: a.AnswersJSON, Log: s.log, MaxBody: int64(s.cfg.Limits.MaxBody)})
 	t.Local, t.Transport = true, httpx.Memory(h)
 	t.URL, err = url.Parse(memoryURL)
 	return t, err

@@ -46,7 +46,7 @@ func (s *wiring) bridge(name string, a config.Agent) (*bridge, error) {
 			return nil, err
 		}
 		b.models[strings.TrimSuffix(at, "/")] = httpx.Memory(openai.Handler(openai.HandlerConfig{
-			Backend: agentbus.Wrap(agent, told, called), Log: s.log, MaxBody: int64(s.cfg.Limits.MaxBody),
+			Backend: agentbus.Wrap(agent, told, called), AnswersJSON: a.AnswersJSON, Log: s.log, MaxBody: int64(s.cfg.Limits.MaxBody),
 		}))
 	}
 	return b, nil

@@ -57,6 +57,36 @@ conversations: {talk: {participants: [{agent: echo}, {agent: coder}], max_turns:
 	}
 }
 
+// G2: where the operator vouches for the JSON of an agent, what asks for JSON is let
+// through, and the answer says that the agent was not told; the rest is refused.
+func TestVouchedJSON(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "work")
+	yaml := fmt.Sprintf(`
+keys: [{id: alice, secret_env: ALICE}]
+agents:
+  echo: {kind: builtin, builtin: echo}
+  coder: {kind: exec, dir: %q, command: [echo, '{"ok":1}'], answers_json: true}
+  panel: {kind: conversation, conversation: talk, answers_json: true}
+conversations: {talk: {participants: [{agent: echo}, {agent: coder}], max_turns: 2}}
+`, dir)
+	b := serveFile(t, yaml)
+	b.write(strings.Replace(yaml, "  panel:", "  critic: {kind: a2a, url: "+b.url+"/a2a/coder, api_key_env: ALICE, answers_json: true}\n  panel:", 1))
+	if err := b.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, agent := range []string{"coder", "panel", "critic"} {
+		for kind, want := range map[string]int{"json_object": 200, "json_schema": 200, "grammar": 415} {
+			status, h, body := b.wish(agent, agent+kind, `"response_format":{"type":"`+kind+`"}`)
+			if ignored := h.Get("X-Agentbus-Ignored"); status != want || want == 200 && (ignored != "response_format" || !strings.Contains(body, `{\"ok\":1}`)) {
+				t.Errorf("%s, %s: %d, ignored %q, want %d\n%s", agent, kind, status, ignored, want, body)
+			}
+		}
+		if status, _, body := b.wish(agent, agent+"tool", `"tool_choice":"required"`); status != http.StatusUnsupportedMediaType {
+			t.Errorf("%s: %d %s", agent, status, body)
+		}
+	}
+}
+
 // An agent of this process lists itself below /agents: clients that are given its
 // base URL let people choose among its models.
 func TestModelsOfAnAgent(t *testing.T) {

@@ -79,12 +79,11 @@ func (v *callVerb) told(ctx context.Context, base string, err error) error {
 	switch {
 	case !ok:
 		return err
-	case e.Code == agentbus.CodeAgentUnavailable && e.Status == 0: // what a bus says itself has a status
-		f := &failure{exit: exitAgent, what: "no bus answers, or its answer broke off", next: "see that it serves there: agentbus doctor; the same --key K again does not execute the call twice"}
-		if e.Err != nil {
-			f.why = unreachable(e.Err)
+	case e.Code == agentbus.CodeAgentUnavailable && e.Status == 0 && e.Err != nil: // what a bus says itself, also in its stream, has no cause here
+		return &failure{
+			exit: exitAgent, what: "no bus answers, or its answer broke off", why: unreachable(e.Err),
+			next: "see that it serves there: agentbus doctor; the same --key K again does not execute the call twice",
 		}
-		return f
 	case (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden || e.Status == http.StatusNotFound) && adminAt(ctx, getPlainly, base):
 		return notPublic()
 	case e.Code == agentbus.CodeUnauthenticated:

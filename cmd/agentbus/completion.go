@@ -230,12 +230,27 @@ func (c *completion) values(ctx context.Context, v *kong.Value) (all []candidate
 			all = append(all, candidate{name, strings.Join(one.Speakers(), ", ")})
 		}
 		return all
+	case "key":
+		return c.keys()
 	case "run", "interrupt":
 		return c.stored(ctx, v.Tag.Get("complete"))
 	case "file":
 		return []candidate{{filesFollow, ""}}
 	}
 	return nil
+}
+
+// keys are those of the configuration in force, with their values.
+func (c *completion) keys() (all []candidate) {
+	c.storeOnly = true
+	cfg, err := c.load()
+	if err != nil {
+		return nil
+	}
+	for _, s := range cfg.Settings() {
+		all = append(all, candidate{s.Key, s.Value})
+	}
+	return all
 }
 
 // stored reads runs, or what they wait for, where a store is there and of this

@@ -11,7 +11,7 @@ import (
 // configVerbs are the verbs below agentbus config.
 type configVerbs struct {
 	Check   checkVerb   `cmd:"" help:"Read the configuration and report every fault."`
-	Explain explainVerb `cmd:"" help:"Print every key, its value in force, where it came from and what it is for."`
+	Explain explainVerb `cmd:"" help:"Print every key, or one and what is below it: its value in force, where it came from and what it is for."`
 	Schema  schemaVerb  `cmd:"" help:"Print the JSON Schema of the configuration file."`
 }
 
@@ -58,15 +58,36 @@ func count(n int, what string) string {
 }
 
 // explainVerb prints the configuration in force.
-type explainVerb struct{}
+type explainVerb struct {
+	Key string `arg:"" optional:"" complete:"key" help:"One key, such as limits.max_depth, agents.NAME.url or keys[0], which need not be set. Else all that are in force."`
+}
 
 // Run prints each setting.
-func (*explainVerb) Run(a *app) error {
+func (v *explainVerb) Run(a *app) error {
+	if v.Key != "" {
+		return v.one(a)
+	}
 	c, err := a.load()
 	if err != nil {
 		return err
 	}
 	return a.answer(c.Settings(), config.Explain(c))
+}
+
+// one prints what a key is, also while the file has faults: who mends them asks.
+func (v *explainVerb) one(a *app) error {
+	c, _, err := config.Load(a.source())
+	if err != nil {
+		fmt.Fprintln(a.stderr, "agentbus: warning: the configuration has a fault, so these are not the values in force; see agentbus config check") //nolint:errcheck // nobody is left to tell
+		if c, _, err = config.Parse("", nil, config.Source{Env: func(string) (string, bool) { return "", false }}); err != nil {
+			return err
+		}
+	}
+	t, err := c.Topic(v.Key)
+	if err != nil {
+		return &failure{exit: exitUsage, what: harmless(err.Error()), next: "see agentbus config explain"}
+	}
+	return a.answer(t, t.String())
 }
 
 // schemaVerb prints the JSON Schema of the configuration file.

@@ -110,7 +110,7 @@ func (l *live) take(e *conversation.Event) string {
 		return l.paint.dim("run "+string(e.Run)) + "\n"
 	case conversation.EventResumed:
 		var said strings.Builder
-		said.WriteString(l.paint.dim("run "+string(e.Run)+" goes on after "+plural(len(e.Turns), "turn")) + "\n")
+		said.WriteString(l.paint.dim(standing(e)) + "\n")
 		for i := range e.Turns {
 			if e.Turns[i].State == agentbus.TurnDone {
 				said.WriteString(l.done(&e.Turns[i]))

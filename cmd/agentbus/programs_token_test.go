@@ -174,6 +174,7 @@ func TestCall(t *testing.T) {
 	t.Parallel()
 	path, env := scripted(t, "limits: {max_depth: 4}\n", map[string]string{
 		"say": "\necho x >>$log/started; printf 'you said: '; cat\n", "fail": "\necho oops >&2; exit 1\n",
+		"half":  "\necho half of it; echo oops >&2; exit 1\n",
 		"quote": "\necho '{\"type\":\"urn:agentbus:error:not_found\"}' >&2; exit 1\n",
 	})
 	dir := scriptsOf(t, path)
@@ -193,6 +194,7 @@ func TestCall(t *testing.T) {
 		"looks like flags": {nil, []string{"say", "--", "--json"}, 0, "you said: --json", ""},
 		"no agent":         {nil, []string{"nobody", "hello"}, 2, "", "nobody"},
 		"fails":            {nil, []string{"fail", "hello"}, 5, "", "it said: oops"},
+		"fails half way":   {nil, []string{"half", "hello"}, 5, "half of it", "agentbus: the program ended with status 1; it said: oops"},
 		"no bus":           {[]string{"AGENTBUS_URL="}, []string{"say", "hello"}, 2, "", "there is no bus to call"},
 		"no URL":           {[]string{"AGENTBUS_URL=x"}, []string{"say", "hello"}, 2, "", "  why: it must be http://"},
 		"no scheme":        {[]string{"AGENTBUS_URL=127.0.0.1:8080"}, []string{"say", "hello"}, 2, "", "  why: it is not a URL\n"},

@@ -51,6 +51,27 @@ func TestServeReloads(t *testing.T) {
 		t.Errorf("with a faulty file: %d %s", status, body)
 	}
 
+	for what, broken := range map[string]func(){
+		"empty": func() { save(t, path, "\n") },
+		"a pipe": func() {
+			_ = os.Remove(path)
+			if err := syscall.Mkfifo(path, 0o600); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		save(t, path, head+one+alice)
+		hangUp(t, p)
+		eventually(t, "a file without a fault", func() bool { return !strings.Contains(ready(t, url), "degraded") })
+		broken() // it is not read as all defaults, nor waited for
+		hangUp(t, p)
+		eventually(t, "a word of what is "+what, func() bool { return strings.Contains(ready(t, url), "degraded") })
+		if status, _, body := mustPost(t, url, aliceKey, hello, nil); status != http.StatusOK {
+			t.Errorf("with a file that is %s: %d %s", what, status, body)
+		}
+		_ = os.Remove(path)
+	}
+
 	save(t, path, head+one) // alice's key is revoked; nobody says so
 	eventually(t, "the key's end", func() bool {
 		status, _, _, err := post(t.Context(), url, aliceKey, hello, nil)

@@ -128,7 +128,7 @@ func taken(address string, err error, or string) error {
 // and all defaults would be a bus without agents.
 func (a *app) again(c *config.Config, flags []config.Flag) func() (*config.Config, []config.Warning, error) {
 	from := a.source(flags...)
-	if c.Path != "" {
+	if from.Before = c; c.Path != "" {
 		from.Path = c.Path
 	}
 	return func() (*config.Config, []config.Warning, error) { return config.Load(from) }

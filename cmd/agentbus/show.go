@@ -90,11 +90,22 @@ func (silent) result(*conversation.Result) {}
 
 func (silent) note(string) {}
 
-// follow tells a conversation to its end.
+// follow tells a conversation to its end. That it goes on is told once it does:
+// behind it, what is over already has nothing but its result.
 func follow(events iter.Seq2[conversation.Event, error], s shower) (*conversation.Result, error) {
+	var resumed *conversation.Event
 	for e, err := range events {
+		if resumed != nil {
+			resumed.Result = e.Result
+			s.event(resumed)
+			resumed = nil
+		}
 		if err != nil {
 			return nil, err
+		}
+		if e.Type == conversation.EventResumed {
+			resumed = &e
+			continue
 		}
 		if e.Result != nil {
 			s.result(e.Result)
@@ -103,6 +114,15 @@ func follow(events iter.Seq2[conversation.Event, error], s shower) (*conversatio
 		s.event(&e)
 	}
 	return nil, errors.New("the conversation ended without a result")
+}
+
+// standing says of a run that was resumed whether it goes on.
+func standing(e *conversation.Event) string {
+	how := " goes on after "
+	if e.Result != nil {
+		how = " stands as it stood after "
+	}
+	return "run " + string(e.Run) + how + plural(len(e.Turns), "turn")
 }
 
 // A show tells a conversation where nothing can be drawn: a line an event.
@@ -123,7 +143,7 @@ func (s *show) event(e *conversation.Event) {
 	case conversation.EventStarted:
 		s.printf("%s\n", s.paint.dim("run "+string(e.Run)))
 	case conversation.EventResumed:
-		s.printf("%s\n", s.paint.dim("run "+string(e.Run)+" goes on after "+plural(len(e.Turns), "turn")))
+		s.printf("%s\n", s.paint.dim(standing(e)))
 		for i := range e.Turns {
 			if e.Turns[i].State == agentbus.TurnDone {
 				s.turn(&e.Turns[i])

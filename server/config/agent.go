@@ -65,6 +65,8 @@ type Agent struct {
 	DirAge     time.Duration `yaml:"dir_age" for:"exec" default:"7d" min:"1h" doc:"How long the working directory of a conversation is kept after its last turn (B3)."`
 	ShareDir   bool          `yaml:"share_dir" for:"exec" doc:"The program runs in dir itself, whoever calls."`
 
+	AnswersJSON bool `yaml:"answers_json" for:"a2a|conversation|exec" default:"false" doc:"You vouch that its answers are the JSON that its callers ask for: calls with a response_format, which it is not told, are let through. false: they are refused, 415 (G2)."`
+
 	ACL        *ACL             `yaml:"acl" doc:"Who may call the agent, by evidence of identity (C24). Absent: whoever the agents of its key let."`
 	Detach     AgentDetach      `yaml:"detach" default:"on" enum:"on|off" doc:"off: a call ends when its caller leaves, whatever the section detach says (G14)."`
 	Tools      []string         `yaml:"tools" for:"openai" pattern:"^[a-z0-9_-]+:.+$" example:"[writer:search]" doc:"The tools that it may call, as SCOPE:NAME, where SCOPE is its slug: others are taken out of requests to it, and a call of another in a conversation is told as forbidden (E27). Absent: requests pass as they come, and conversations go by tools.default."`

@@ -35,7 +35,8 @@ func (l *loader) budgets() {
 
 // unpriced warns of agents whose calls a strict budget refuses, because nobody
 // knows what one can cost (G27): all of them, or the turns of conversations, which
-// bound no output.
+// bound no output. And of programs without a price, which it takes as free: many
+// call a model that is not.
 func (l *loader) unpriced() {
 	speaks := map[string]bool{}
 	for _, c := range l.c.Conversations {
@@ -49,6 +50,8 @@ func (l *loader) unpriced() {
 		case a.MaxCostUSD != nil:
 		case !known || a.UsageCost:
 			l.warn(join("agents", name), "what a call of it can cost is not known, so a strict budget refuses it (G27)", "set max_cost_usd on the agent, or its price")
+		case a.Kind == KindExec && a.Price == nil:
+			l.warn(join("agents", name), "the program has no price, so its calls are free to a strict budget, whatever they cost (G27)", "set its price, or usage_cost and max_cost_usd where it says what it cost; price: {} says that it is free")
 		case speaks[name] && a.Price != nil && a.Price.Output > 0:
 			l.warn(join("agents", name), "what a turn of it can cost is not known, since conversations send no max_tokens, so a strict budget refuses it (G27)", "set max_cost_usd on the agent")
 		}

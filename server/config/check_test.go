@@ -256,6 +256,10 @@ func TestUnpricedAgentUnderAStrictBudgetIsWarnedOf(t *testing.T) {
 		{"usd: 1", "a2a", "", "", true},
 		{"usd: 1, mode: soft", "openai", "", "", false},
 		{"calls: 1", "openai", "", "", false},
+		{"usd: 1", "exec", "", "", true}, // it is free to the budget, and seldom is
+		{"usd: 1, mode: soft", "exec", "", "", false},
+		{"usd: 1", "exec", ", price: {}", talks, false},
+		{"usd: 1", "exec", ", max_cost_usd: 1", talks, false},
 		{"usd: 1", "openai", ", price: {}", talks, false},
 		{"usd: 1", "openai", ", price: {}, usage_cost: true", "", true},
 		{"usd: 1", "openai", ", max_cost_usd: 1, usage_cost: true", "", false},
@@ -264,7 +268,11 @@ func TestUnpricedAgentUnderAStrictBudgetIsWarnedOf(t *testing.T) {
 		{"usd: 1", "openai", ", price: {output: 1}, max_cost_usd: 1", talks, false},
 	}
 	for _, tt := range tests {
-		_, warnings := parse(t, tt.more+"budgets: [{period: day, "+tt.budget+"}]\nagents: {a: {kind: "+tt.kind+", url: 'http://127.0.0.1/'"+tt.agent+"}, b: {kind: builtin, builtin: echo}}", source(nil))
+		at := "url: 'http://127.0.0.1/'"
+		if tt.kind == "exec" {
+			at = "command: [cat]"
+		}
+		_, warnings := parse(t, tt.more+"budgets: [{period: day, "+tt.budget+"}]\nagents: {a: {kind: "+tt.kind+", "+at+tt.agent+"}, b: {kind: builtin, builtin: echo}}", source(nil))
 		if got := len(warnings) == 1 && strings.Contains(warnings[0].String(), "agents.a: "); got != tt.warned || len(warnings) > 1 {
 			t.Errorf("%+v: %v", tt, warnings)
 		}

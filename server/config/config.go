@@ -76,7 +76,7 @@ type Config struct {
 	InstallKey     agentbus.Credential     `yaml:"-"` // the 32 bytes of InstallKeyFile; none when it is empty
 
 	Tools      Tools      `yaml:"tools" doc:"Which tools agents may call (E27)."`
-	Escalation Escalation `yaml:"escalation" default:"on" enum:"on|off" doc:"A decision of low confidence waits for somebody to ratify it (on), or stands, and an event tells so (off) (E30, E33)."`
+	Escalation Escalation `yaml:"escalation" default:"on" enum:"on|off" env:"AGENTBUS_ESCALATION" doc:"A decision of low confidence waits for somebody to ratify it (on), or stands, and an event tells so (off) (E30, E33)."`
 
 	// Path is the file that was read; "" when there was none and all values
 	// are defaults or from the environment.

@@ -58,6 +58,8 @@ func (l *loader) syntax(err error, data []byte) {
 	indent := len(line) - len(bytes.TrimLeft(line, " \t"))
 	if f.Column = 1 + indent; bytes.IndexByte(line[:indent], '\t') >= 0 {
 		f.Fix = "indent with spaces: YAML takes no tabs there"
+	} else if near := bytes.Join(lines[f.Line-1:min(f.Line+1, len(lines))], nil); bytes.Contains(near, []byte("${")) { // the parser may name the line before
+		f.Fix = "inside { } and [ ] put a variable in quotes, such as \"${NAME}\""
 	}
 	l.add(f)
 }
@@ -194,7 +196,7 @@ func (l *loader) list(n *yaml.Node, f field, v reflect.Value, path string) {
 		if isSection(v.Type().Elem()) {
 			setDefaults(v.Index(i))
 		}
-		l.value(child, child, field{name: f.name, pattern: f.pattern, enum: f.enum}, v.Index(i), p)
+		l.value(child, child, field{name: f.name, pattern: f.pattern, enum: f.enum, example: strings.Trim(f.example, "[]")}, v.Index(i), p)
 	}
 }
 

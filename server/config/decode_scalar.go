@@ -35,7 +35,45 @@ func (l *loader) scalar(n *yaml.Node, f field, v reflect.Value, path string) {
 	}
 	if m != nil {
 		l.nodeFault(n, path, m.problem, m.fix)
+		return
 	}
+	l.form(f, path, text)
+}
+
+// form remembers that the value of the key at path has not the form that f asks
+// for.
+func (l *loader) form(f field, path, text string) {
+	if f.pattern != "" && !regexp.MustCompile(f.pattern).MatchString(text) {
+		l.formless = append(l.formless, formless{path, f.example})
+	}
+}
+
+// A formless is a value that has not the form of its key.
+type formless struct{ path, example string }
+
+// forms reports the values whose form is wrong, where no check has said more: what
+// the schema refuses is refused. The value is not repeated: it may be a secret.
+func (l *loader) forms() {
+	for _, v := range l.formless {
+		if l.told(v.path) {
+			continue
+		}
+		fix := "see agentbus config explain " + v.path
+		if v.example != "" {
+			fix = "write it like " + v.example
+		}
+		l.fault(v.path, "this is not of the form that the key takes", fix)
+	}
+}
+
+// told reports whether a fault of the key at path, or of what holds it, is known.
+func (l *loader) told(path string) bool {
+	for ; path != ""; path = parent(path) {
+		if l.faulty(path) {
+			return true
+		}
+	}
+	return false
 }
 
 // typeMistake says in plain words why n cannot be a value of type t, or nil.

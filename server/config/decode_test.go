@@ -115,6 +115,9 @@ func TestNotYAML(t *testing.T) {
 	if got := faults(t, "agents:\n\ta: {}\n", source(nil)); len(got) != 1 || !strings.HasSuffix(got[0], "; indent with spaces: YAML takes no tabs there") {
 		t.Errorf("a tab: %q", got)
 	}
+	if got := faults(t, "listen: 127.0.0.1:1\nlimits: {max_depth: ${N}}\n", source(nil)); len(got) != 1 || !strings.HasSuffix(got[0], `put a variable in quotes, such as "${NAME}"`) {
+		t.Errorf("a variable in braces: %q", got)
+	}
 }
 
 func TestEmptySectionsAreDefaults(t *testing.T) {

@@ -31,11 +31,12 @@ func (o Origin) String() string {
 
 // A Setting is one key of a Config in force.
 type Setting struct {
-	Key    string `json:"key"`           // its path, such as agents.critic.url
-	Value  string `json:"value"`         // as the file would write it; [redacted] for a secret, "" for none
-	Origin string `json:"origin"`        // see Origin.String
-	Env    string `json:"env,omitempty"` // the variable that overrides it
-	Doc    string `json:"doc"`
+	Key     string `json:"key"`               // its path, such as agents.critic.url
+	Value   string `json:"value"`             // as the file would write it; [redacted] for a secret, "" for none
+	Origin  string `json:"origin"`            // see Origin.String
+	Default string `json:"default,omitempty"` // "" for none
+	Env     string `json:"env,omitempty"`     // the variable that overrides it
+	Doc     string `json:"doc"`
 }
 
 // Settings returns every key of c with its value, in the order of the
@@ -51,8 +52,9 @@ func (c *Config) Origin(path string) Origin { return c.origins[path] }
 
 // walker collects the settings of a Config.
 type walker struct {
-	c   *Config
-	out []Setting
+	c    *Config
+	deep bool // also what is below keys that hold nothing yet
+	out  []Setting
 }
 
 func (w *walker) section(v reflect.Value, path string, k Kind) {
@@ -74,7 +76,10 @@ func (w *walker) value(v reflect.Value, f field, path string) {
 	case v.Type() == typeCredential && v.IsZero():
 		// nobody wrote a secret here
 	case isScalar(v.Type()), v.Kind() == reflect.Pointer, v.Kind() != reflect.Struct && v.Len() == 0:
-		w.out = append(w.out, Setting{Key: path, Value: w.text(v), Origin: w.c.origins[path].String(), Env: f.env, Doc: f.doc})
+		w.out = append(w.out, Setting{Key: path, Value: w.text(v), Origin: w.c.origins[path].String(), Default: f.def, Env: f.env, Doc: f.doc})
+		if w.deep {
+			w.below(v.Type(), path)
+		}
 	case v.Kind() == reflect.Slice:
 		for i := range v.Len() {
 			w.value(v.Index(i), f, item(path, i))
@@ -85,6 +90,24 @@ func (w *walker) value(v reflect.Value, f field, path string) {
 		}
 	default:
 		w.section(v, path, "")
+	}
+}
+
+// below tells what would be below the key at path, which holds nothing.
+func (w *walker) below(t reflect.Type, path string) {
+	switch {
+	case isScalar(t):
+		return
+	case t.Kind() == reflect.Map:
+		path = join(path, "NAME")
+	case t.Kind() == reflect.Slice:
+		path = item(path, 0)
+	}
+	if t.Kind() != reflect.Struct {
+		t = t.Elem()
+	}
+	if isSection(t) {
+		w.section(fresh(t), path, "")
 	}
 }
 
@@ -109,8 +132,10 @@ func (w *walker) text(v reflect.Value) string {
 
 // Explain tells every key of c in force: its value, where that came from, and
 // what it is for. A documentation that was given once is not repeated.
-func Explain(c *Config) string {
-	settings := c.Settings()
+func Explain(c *Config) string { return tell(c.Settings()) }
+
+// tell is settings as a page.
+func tell(settings []Setting) string {
 	width := 0
 	for _, s := range settings {
 		width = max(width, min(len(s.Key)+len(s.shown()), 60))
@@ -122,6 +147,9 @@ func Explain(c *Config) string {
 		if !told[s.Doc] {
 			told[s.Doc] = true
 			doc := s.Doc
+			if s.Default != "" && s.Origin != (Origin{}).String() {
+				doc += " Default: " + s.Default + "."
+			}
 			if s.Env != "" {
 				doc += " Overridden by " + s.Env + "."
 			}

@@ -58,7 +58,7 @@ func TestSettingsAsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"key":"limits.max_depth","value":"5","origin":"agentbus.yaml:2","env":"CLI_BRIDGE_MAX_DEPTH","doc":"A call that arrives at this depth is refused (P10)."}`
+	const want = `{"key":"limits.max_depth","value":"5","origin":"agentbus.yaml:2","default":"4","env":"CLI_BRIDGE_MAX_DEPTH","doc":"A call that arrives at this depth is refused (P10)."}`
 	if !strings.Contains(string(out), want) {
 		t.Errorf("%s\nlacks %s", out, want)
 	}
@@ -90,4 +90,34 @@ func values(c *config.Config) map[string]string {
 		m[s.Key] = s.Value
 	}
 	return m
+}
+
+// Each key can be asked for by itself, set or not, with what is below it.
+func TestTopic(t *testing.T) {
+	t.Parallel()
+	c, _ := parse(t, `limits: {max_depth: 5}
+keys: [{id: user-123, secret_env: USER_KEY}]
+agents: {echo: {kind: builtin, builtin: echo, price: {call: 0.001}}}
+`, source(map[string]string{"USER_KEY": "s"}))
+	var told strings.Builder
+	for _, key := range []string{
+		"limits.max_depth", "retention", "agents.echo", "agents.echo.price.input", "agents.other.output", "agents.other.manifest", "keys[0].secret", "keys[7].id",
+		"conversations", "conversations.chat.participants[0].auth", "tls", "budgets[].usd", "budgets.usd", "keys[x]", "resolver.domains", "agents.echo.headers.x-team",
+		"limit.max_depth", "limits.max_dept", "limits.x", "listen.x", "", "..", "agents.echo.price.call.x",
+	} {
+		told.WriteString("$ " + key + "\n")
+		topic, err := c.Topic(key)
+		if err != nil {
+			told.WriteString(err.Error() + "\n")
+			continue
+		}
+		told.WriteString(topic.String())
+	}
+	golden(t, "topics.txt", told.String())
+	for _, s := range c.Settings() { // what is told of all is told of each
+		topic, err := c.Topic(s.Key)
+		if err != nil || len(topic.Settings) == 0 || topic.Settings[0] != s {
+			t.Errorf("%s: %v, %+v, want %+v", s.Key, err, topic.Settings, s)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -37,6 +38,12 @@ type Source struct {
 	// StoreOnly is for who opens the store and serves nobody: a secret that is
 	// not there is no fault. A key without its secret lets nobody in.
 	StoreOnly bool
+	// Before is what was read of the same source before, when it is read again while
+	// a bus serves. What is read then must be a file: a pipe has nothing more to say,
+	// and may say it never. One that holds nothing any more is a fault, as it is for
+	// a moment while it is being written, and for good where the disk was full: all
+	// defaults would be a bus without agents.
+	Before *Config
 	// Flags are values from the command line. They win over the environment,
 	// which wins over the file (P10).
 	Flags []Flag
@@ -57,6 +64,8 @@ func Load(src Source) (*Config, []Warning, error) {
 	path, named := src.path()
 	data, err := src.ReadFile(path)
 	switch {
+	case err == nil && src.Before != nil && len(src.Before.origins) > 0 && len(bytes.TrimSpace(data)) == 0:
+		return nil, nil, &Error{[]Fault{{File: path, Problem: "it holds nothing any more", Fix: "write it again; {} is a configuration of defaults"}}}
 	case err == nil:
 		return Parse(path, data, src)
 	case !named && errors.Is(err, fs.ErrNotExist):
@@ -77,6 +86,7 @@ func Parse(path string, data []byte, src Source) (*Config, []Warning, error) {
 	l.file(data)
 	l.overrides(reflect.ValueOf(c).Elem(), "")
 	l.check()
+	l.forms()
 	sortFaults(l.warnings)
 	if len(l.faults) > 0 {
 		sortFaults(l.faults)
@@ -91,6 +101,9 @@ func (src Source) complete() Source {
 	}
 	if src.ReadFile == nil {
 		src.ReadFile = readFile
+		if src.Before != nil {
+			src.ReadFile = readAgain
+		}
 	}
 	return src
 }
@@ -104,6 +117,18 @@ func (src Source) path() (path string, named bool) {
 		return p, true
 	}
 	return DefaultPath, false
+}
+
+// readAgain is readFile for what can be read twice.
+func readAgain(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		err = errors.New("it is no regular file, which could be read again")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return readFile(path)
 }
 
 func readFile(path string) ([]byte, error) {
@@ -135,6 +160,7 @@ type loader struct {
 	warnings []Warning
 
 	keysAtFault map[string]bool // the keys of faults
+	formless    []formless      // values that the schema refuses
 }
 
 // overrides sets what the environment and the command line say, in section v.
@@ -162,7 +188,9 @@ func (l *loader) override(f field, v reflect.Value, key, text, from string) {
 	l.c.origins[key] = Origin{Source: from}
 	if m := f.parse(text, v); m != nil {
 		l.add(Fault{Source: from, Key: key, Problem: m.problem, Fix: m.fix})
+		return
 	}
+	l.form(f, key, text)
 }
 
 func (l *loader) add(f Fault) {

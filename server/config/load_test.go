@@ -268,9 +268,9 @@ func TestEnvironmentOverridesTheFile(t *testing.T) {
 	t.Parallel()
 	c, _ := parse(t, "listen: 127.0.0.1:1\nstrict_http: true\n", source(map[string]string{
 		"AGENTBUS_LISTEN": "127.0.0.1:2", "AGENTBUS_STORE_URL": "sqlite:x.db", "AGENTBUS_STRICT_HTTP": "false",
-		"AGENTBUS_DRAIN_TIMEOUT": "1m", "AGENTBUS_PUBLIC_URL": "https://b.example.com",
+		"AGENTBUS_DRAIN_TIMEOUT": "1m", "AGENTBUS_PUBLIC_URL": "https://b.example.com", "AGENTBUS_ESCALATION": "off",
 	}))
-	if c.Listen != "127.0.0.1:2" || c.Store.SQLite != "x.db" || c.StrictHTTP || c.DrainTimeout != time.Minute || c.PublicURL != "https://b.example.com" {
+	if c.Escalation != config.EscalationOff || c.Listen != "127.0.0.1:2" || c.Store.SQLite != "x.db" || c.StrictHTTP || c.DrainTimeout != time.Minute || c.PublicURL != "https://b.example.com" {
 		t.Errorf("%+v", c)
 	}
 	got := faults(t, "", source(map[string]string{

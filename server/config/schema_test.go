@@ -90,6 +90,8 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		string(config.Example()),
 	}
 	bad := []string{
+		"a2a: {compat: yes}", "a2a: {compat: '1.0'}", "trust: {issuer: bus.example.com}", "trust: {sts: {url: 'ftp://x/y'}}", "tools: {default: [search]}",
+		"chain: {delegation_tools: ['ask *']}", agent("kind: openai, url: 'http://x', tools: [search]"),
 		"auth: x", "auth: {orders: [keys]}", "auth: {order: keys}", "auth: {order: [basic]}", "auth: {jwt: {}}", "auth: {jwt: [{issuer: 'https://h'}]}", "auth: {jwt: [{audience: a}]}",
 		"auth: {jwt: [{issuer: id.example.com, audience: a}]}", "auth: {jwt: [{issuer: 'https://h', audience: a, algorithms: [none]}]}", "auth: {jwt: [{issuer: 'https://h', audience: a, algorithms: [HS256]}]}",
 		"auth: {jwt: [{name: 'a:b', issuer: 'https://h', audience: a}]}", "auth: {jwt: [{issuer: 'https://h', audience: a, jwks_url: x}]}", "auth: {introspection: {}}",
