@@ -98,13 +98,23 @@ func (s *wiring) configured(name string, def config.Conversation) (conversation.
 			Backend: agentbus.Wrap(b, s.approvalOf(&def, i), s.policyOf(name, &def, i).Wrap, ownBackoff, marked("conversation:"+name, p.Agent, p.Auth == config.AuthAgentOwned), calling),
 			Auth:    conversation.AuthMode(p.Auth), Tools: s.tools(p.Agent),
 			Decides: p.Decides && def.Plan != config.PlanModerator, // a moderator does by its plan
-		}
-		if a := s.cfg.Agents[p.Agent]; a.MaxCostUSD != nil {
-			part.MaxCost = *a.MaxCostUSD
+			MaxCost: mostOfTurn(s.cfg.Agents[p.Agent]),
 		}
 		c.Participants = append(c.Participants, part)
 	}
 	return c, errors.Join(faults...)
+}
+
+// mostOfTurn returns the most that a turn of an agent can cost (R8); 0: it is not
+// known before the turn, as with every price of tokens, since a turn bounds no output.
+func mostOfTurn(a config.Agent) agentbus.Micros {
+	switch {
+	case a.MaxCostUSD != nil:
+		return *a.MaxCostUSD
+	case a.UsageCost || a.Price == nil || a.Price.Input+a.Price.Cached+a.Price.Output > 0:
+		return 0
+	}
+	return a.Price.Call
 }
 
 // tools are those that an agent may call; nil: it runs its own, or is no model.
