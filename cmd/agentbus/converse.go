@@ -16,16 +16,16 @@ import (
 
 // runVerb drives a conversation.
 type runVerb struct {
-	First    *string       `arg:"" optional:"" complete:"conversation" name:"conversation" help:"One of the configuration. With --agent: the task, and nothing behind it."`
-	Rest     []string      `arg:"" optional:"" name:"seed" help:"What it is about, in quotes."`
-	Agent    []string      `sep:"none" placeholder:"URL#MODEL" help:"An agent that is not in the configuration; give two or more. URL is the base of its OpenAI-compatible API."`
-	Name     []string      `sep:"none" help:"The speaker, for each --agent in order; else its model."`
-	KeyEnv   string        `name:"key-env" default:"OPENAI_API_KEY" help:"Environment variable that holds the key of the agents of --agent."`
-	MaxTurns int           `name:"max-turns" placeholder:"N" help:"Turns after which it is over; else the conversation's, or 10."`
-	MaxUSD   *string       `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more."`
-	Timeout  time.Duration `placeholder:"10m" help:"It is over after this time."`
-	Detach   bool          `help:"Print the id of the run and return; a bus that serves over the same store drives it."`
-	Server   string        `placeholder:"URL" help:"A bus that serves: it drives the run, one of its conversations, paid by AGENTBUS_TOKEN. Else it is driven here."`
+	First    *string        `arg:"" optional:"" complete:"conversation" name:"conversation" help:"One of the configuration. With --agent: the task, and nothing behind it."`
+	Rest     []string       `arg:"" optional:"" name:"seed" help:"What it is about, in quotes."`
+	Agent    []string       `sep:"none" placeholder:"URL#MODEL" help:"An agent that is not in the configuration; give two or more. URL is the base of its OpenAI-compatible API."`
+	Name     []string       `sep:"none" help:"The speaker, for each --agent in order; else its model."`
+	KeyEnv   string         `name:"key-env" default:"OPENAI_API_KEY" help:"Environment variable that holds the key of the agents of --agent."`
+	MaxTurns *int           `name:"max-turns" placeholder:"N" help:"Turns after which it is over; else the conversation's, or 10."`
+	MaxUSD   *string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more."`
+	Timeout  *time.Duration `placeholder:"10m" help:"It is over after this time."`
+	Detach   bool           `help:"Print the id of the run and return; a bus that serves over the same store drives it."`
+	Server   string         `placeholder:"URL" help:"A bus that serves: it drives the run, one of its conversations, paid by AGENTBUS_TOKEN. Else it is driven here."`
 }
 
 // Run drives the conversation here, over the store of the configuration, or
@@ -65,9 +65,12 @@ func (a *app) submit(ctx context.Context, s *server.Server, st server.Start) err
 }
 
 func (v *runVerb) start(a *app) (st server.Start, err error) {
-	st = server.Start{MaxTurns: v.MaxTurns, Timeout: v.Timeout, Authorization: a.token()}
-	if v.MaxTurns < 0 || v.Timeout < 0 {
-		return st, &failure{exit: exitUsage, what: "--max-turns and --timeout must not be negative", next: "leave them out for the defaults"}
+	st.Authorization = a.token()
+	if st.MaxTurns, err = positive("--max-turns", v.MaxTurns); err != nil {
+		return st, err
+	}
+	if st.Timeout, err = positive("--timeout", v.Timeout); err != nil {
+		return st, err
 	}
 	if st.Budget, err = budget(v.MaxUSD); err != nil {
 		return st, err
@@ -85,6 +88,18 @@ func (v *runVerb) start(a *app) (st server.Start, err error) {
 	st.Conversation, st.Seed = "agents", *v.First
 	st.Peers, err = v.peers(a)
 	return st, err
+}
+
+// positive returns the limit that a flag sets, 0 where it is not given. One that
+// leaves room for nothing is no limit that somebody means (R1).
+func positive[T int | time.Duration](flag string, limit *T) (T, error) {
+	switch {
+	case limit == nil:
+		return 0, nil
+	case *limit <= 0:
+		return 0, &failure{exit: exitUsage, what: flag + " must be more than 0", next: "leave it out for the default"}
+	}
+	return *limit, nil
 }
 
 // givenRun refuses the id of no run, such as that of a variable that is not set.
@@ -144,10 +159,10 @@ func (a *app) key(env string) agentbus.Credential {
 
 // resumeVerb goes on with a run.
 type resumeVerb struct {
-	ID      string        `arg:"" complete:"run" name:"run" help:"The run."`
-	Force   bool          `help:"Resume although the conversation has changed since."`
-	MaxUSD  *string       `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more, all in all; else as it was begun."`
-	Timeout time.Duration `placeholder:"10m" help:"It is over after this time."`
+	ID      string         `arg:"" complete:"run" name:"run" help:"The run."`
+	Force   bool           `help:"Resume although the conversation has changed since."`
+	MaxUSD  *string        `name:"max-usd" placeholder:"USD" help:"It pauses before it costs more, all in all; else as it was begun."`
+	Timeout *time.Duration `placeholder:"10m" help:"It is over after this time."`
 }
 
 // Validate refuses no id.
@@ -159,12 +174,16 @@ func (v *resumeVerb) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	timeout, err := positive("--timeout", v.Timeout)
+	if err != nil {
+		return err
+	}
 	s, why, err := a.driving(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // what was acknowledged is durable already
-	return a.converse(ctx, s, why, server.Start{Run: agentbus.RunID(v.ID), Authorization: a.token(), Budget: limit, Timeout: v.Timeout, Resume: true, Force: v.Force})
+	return a.converse(ctx, s, why, server.Start{Run: agentbus.RunID(v.ID), Authorization: a.token(), Budget: limit, Timeout: timeout, Resume: true, Force: v.Force})
 }
 
 // driving builds the bus for a verb that drives a conversation.
