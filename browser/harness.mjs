@@ -87,14 +87,17 @@ export async function bus(t, more = {}) {
   return { dir, config: ports, url, admin: `http://127.0.0.1:${port}`, console: `http://127.0.0.1:${port}/console/signin#key=${adminKey}`, log: () => p.complaint };
 }
 
-// free is a port that nobody listens on.
+// free is a port that nobody listens on, and that the system gives to nobody by itself,
+// as it does from 32768 on.
 async function free() {
   const { createServer } = await import("node:net");
-  const s = createServer().listen(0, "127.0.0.1");
-  await once(s, "listening");
-  const { port } = s.address();
-  s.close();
-  return port;
+  for (;;) {
+    const port = 10000 + Math.floor(Math.random() * 22768);
+    const s = createServer().listen(port, "127.0.0.1");
+    if (!(await once(s, "listening").then(() => true, () => false))) continue; // somebody is there
+    s.close();
+    return port;
+  }
 }
 
 // agentbus runs the program to its end, over the store of a bus.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -62,9 +61,9 @@ func newSession(t *testing.T, dir string) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listen, adminListen := free(t), free(t)
+	listen, adminListen := require.Address(t), require.Address(t)
 	s := &session{dir: dir, bus: listen, ports: replacer(map[string]string{
-		"8080": listen, "8081": adminListen, "8443": free(t), "8444": free(t), "9099": free(t),
+		"8080": listen, "8081": adminListen, "8443": require.Address(t), "8444": require.Address(t), "9099": require.Address(t),
 	})}
 	interop := filepath.Join(root, "interop")
 	path := bin + ":" + filepath.Join(interop, ".venv", "bin") + ":" + os.Getenv("PATH") + ":/usr/sbin"
@@ -88,18 +87,6 @@ func replacer(addresses map[string]string) *strings.Replacer {
 		pairs = append(pairs, "127.0.0.1:"+port, address, "address: 127.0.0.1, port_value: "+port, "address: "+host+", port_value: "+other)
 	}
 	return strings.NewReplacer(pairs...)
-}
-
-// free returns an address of this machine where nobody listens.
-func free(t *testing.T) string {
-	t.Helper()
-	var c net.ListenConfig
-	l, err := c.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close() //nolint:errcheck // nobody came
-	return l.Addr().String()
 }
 
 func output(t *testing.T, dir, name string, args ...string) string {

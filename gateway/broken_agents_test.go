@@ -186,13 +186,7 @@ func TestNoSecondRequest(t *testing.T) {
 // TestUnreachable: an agent that is not there is 502, and may be retried.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &agent{Target: target(t, "gone", "http://"+l.Addr().String()+"/v1")}
-	_ = l.Close()
-	b := newBus(t, nil, a)
+	b := newBus(t, nil, gone(t))
 	refused(t, "call", b.call("gone", turn("r", "t")...), http.StatusBadGateway, agentbus.CodeAgentUnavailable)
 	refused(t, "stream", b.stream("gone", turn("r", "t2")...), http.StatusBadGateway, agentbus.CodeAgentUnavailable)
 	refused(t, "get", b.send(http.MethodGet, "/agents/gone/x", "", asAlice), http.StatusBadGateway, agentbus.CodeAgentUnavailable)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
+	"github.com/agentbus/agentbus/internal/require"
 )
 
 // several is one agent at the URLs of others.
@@ -31,12 +32,7 @@ func several(t *testing.T, name string, at ...*agent) *agent {
 // gone is an agent at a port that nobody listens on.
 func gone(t *testing.T) *agent {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	return &agent{Target: target(t, "gone", "http://"+l.Addr().String()+"/v1")}
+	return &agent{Target: target(t, "gone", "http://"+require.Address(t)+"/v1")}
 }
 
 // A clock stands still until it is set forward.

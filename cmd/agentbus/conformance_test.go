@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -15,18 +14,8 @@ import (
 	"testing"
 
 	"github.com/agentbus/agentbus/conformance"
+	"github.com/agentbus/agentbus/internal/require"
 )
-
-// freeAddress is an address on which nobody listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
 
 // conformanceBus serves a bus that knows the agent at addr as probe.
 func conformanceBus(t *testing.T, addr string) *busProcess {
@@ -57,7 +46,7 @@ func conform(t *testing.T, args ...string) (code int, stdout, stderr string) {
 // Our own bus keeps every rule, and nothing is left unasked.
 func TestConformanceOfOurBus(t *testing.T) {
 	t.Parallel()
-	addr := freeAddress(t)
+	addr := require.Address(t)
 	b := conformanceBus(t, addr)
 	code, stdout, stderr := conform(t, b.url, "--agent", "probe", "--agent-listen", addr, "--second-key-env", "BOB", "--relay-key-env", "RELAY", "--json")
 	var r conformance.Report
@@ -81,7 +70,7 @@ func TestConformanceOfOurBus(t *testing.T) {
 // with what was sent and what came back.
 func TestConformanceFindsEachFault(t *testing.T) {
 	t.Parallel()
-	addr := freeAddress(t)
+	addr := require.Address(t)
 	b := conformanceBus(t, addr)
 	for _, f := range []struct {
 		check string
@@ -194,7 +183,7 @@ func TestConformanceVerb(t *testing.T) {
 			t.Errorf("%s: exit %d: %s", tt.args, code, stderr)
 		}
 	}
-	b := conformanceBus(t, freeAddress(t))
+	b := conformanceBus(t, require.Address(t))
 	code, stdout, stderr := conform(t, b.url, "--only", "P3,G9-json")
 	if code != 0 || !strings.Contains(stdout, "P3-signs") || !strings.Contains(stdout, "3 checks skipped: it needs an agent") ||
 		!strings.Contains(stdout, "6 passed, 0 failed, 3 skipped") {

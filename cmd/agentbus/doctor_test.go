@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agentbus/agentbus/internal/require"
 )
 
 // diagnosed runs the doctor and returns what it found. What it prints holds no
@@ -84,7 +86,7 @@ func TestDoctorOfAWholeBus(t *testing.T) {
 		_, _ = w.Write([]byte(`{"object":"list","data":[{"id":"gpt-x"}]}`))
 	}))
 	t.Cleanup(models.Close)
-	listen, admin := freeAddress(t), freeAddress(t)
+	listen, admin := require.Address(t), require.Address(t)
 	path := filepath.Join(t.TempDir(), "agentbus.yaml")
 	save(t, path, fmt.Sprintf(`listen: %s
 admin: {listen: %q}
@@ -256,7 +258,7 @@ func TestDoctorOfTLS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, listen := t.TempDir(), freeAddress(t)
+			dir, listen := t.TempDir(), require.Address(t)
 			certify(t, dir, tt.until)
 			path := filepath.Join(dir, "agentbus.yaml")
 			save(t, path, fmt.Sprintf("listen: %s\nadmin: {listen: '127.0.0.1:0'}\npublic_url: https://other.example\nstore: {url: 'sqlite:%s/bus.db'}\ntls: {cert_file: %s/tls.crt, key_file: %s/tls.key}\n", listen, dir, dir, dir))

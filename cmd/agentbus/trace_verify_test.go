@@ -4,31 +4,21 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-)
 
-// free returns an address where nothing listens.
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
+	"github.com/agentbus/agentbus/internal/require"
+)
 
 // C16: hops that are signed across two buses prove, on each, who called whom and
 // who paid; the second has verified what the first has signed. A store in which
 // a hop was changed is told, and where.
 func TestTraceVerifyAcrossBuses(t *testing.T) {
 	t.Parallel()
-	first, second := free(t), free(t)
+	first, second := require.Address(t), require.Address(t)
 	signs := func(at, more string) string {
 		return fmt.Sprintf("trust: {issuer: 'http://%s', key_env: KEY, signed_hops: true%s}\nresolver: {allow_hosts: ['127.0.0.1:%s']}\n", at, more, first[strings.LastIndexByte(first, ':')+1:])
 	}

@@ -2,8 +2,10 @@ package require_test
 
 import (
 	"fmt"
+	"net"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/agentbus/agentbus/internal/require"
@@ -54,5 +56,23 @@ func TestTool(t *testing.T) {
 		if tt.want == "ran" && !filepath.IsAbs(path) {
 			t.Errorf("%s is at %q", tt.tool, path)
 		}
+	}
+}
+
+// Addresses are free, no two alike, and none that the system would give to another.
+func TestAddress(t *testing.T) {
+	seen := map[string]bool{}
+	for range 50 {
+		address := require.Address(t)
+		_, port, err := net.SplitHostPort(address)
+		if n, _ := strconv.Atoi(port); err != nil || n >= 32_768 || seen[address] {
+			t.Fatalf("%s: %v", address, err)
+		}
+		seen[address] = true
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
 	}
 }
