@@ -154,7 +154,7 @@ func (k *committer[P]) settle(ctx context.Context, s *Store, batch []*task[P]) {
 		s.log.LogAttrs(ctx, slog.LevelError, "store cannot commit", slog.Int("tasks", len(all)), slog.Any("error", err))
 		s.failing.Store(new(advice(err)))
 	} else {
-		s.failing.Store(new(string))
+		s.failing.Store(nil)
 	}
 	for _, t := range all {
 		if err != nil {

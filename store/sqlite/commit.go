@@ -234,7 +234,7 @@ func (s *Store) settle(ctx context.Context, batch []*task) {
 		s.log.LogAttrs(ctx, slog.LevelError, "store cannot commit", slog.Int("tasks", len(batch)), slog.Any("error", err))
 		s.failing.Store(new(advice(err)))
 	default:
-		s.failing.Store(new(string))
+		s.failing.Store(nil)
 	}
 	for _, t := range batch {
 		if err != nil {
@@ -256,6 +256,9 @@ func (u *undone) Unwrap() error { return u.error }
 func (s *Store) transact(batch []*task) error {
 	if err := s.broken.Load(); err != nil {
 		return *err
+	}
+	if err := s.file.there(); err != nil {
+		return err
 	}
 	c := s.writer
 	if err := c.begin(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -104,6 +105,37 @@ func TestFailingIsTold(t *testing.T) {
 	before := commits.Load()
 	if _, err := s.ReleaseDead(t.Context(), func(string) bool { return true }); err != nil || commits.Load() != before {
 		t.Errorf("%d commits of nothing, %v", commits.Load()-before, err)
+	}
+}
+
+// I2: what is written to a file that was moved or replaced is gone with the process:
+// it is not acknowledged, until the file is back.
+func TestMovedFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := opened(t, dir)
+	defer closed(t, s)
+	path, away := filepath.Join(dir, "bus.db"), filepath.Join(dir, "away.db")
+	refused := func(what string) {
+		t.Helper()
+		_, err := s.Reserve(t.Context(), request("run_a", 1, "x"))
+		if agentbus.CodeOf(err) != agentbus.CodeStoreUnavailable || !strings.Contains(err.Error(), "is not where it was opened; put it back") || s.Failing() == "" {
+			t.Errorf("%s: %v, failing %q", what, err, s.Failing())
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Rename(path, away))
+	refused("moved")
+	must(os.WriteFile(path, nil, 0o600))
+	refused("replaced")
+	must(os.Rename(away, path))
+	if _, err := s.Reserve(t.Context(), request("run_a", 1, "x")); err != nil || s.Failing() != "" {
+		t.Errorf("put back: %v, failing %q", err, s.Failing())
 	}
 }
 

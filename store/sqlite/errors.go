@@ -43,7 +43,7 @@ func transient(err error) bool {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED, codes.SQLITE_FULL:
 		return true
 	}
-	return false
+	return errors.Is(err, errMoved)
 }
 
 // unavailable wraps the failure of a read or write for callers. A verdict of
@@ -76,6 +76,9 @@ func advice(err error) string {
 		return "its disk failed; check the disk, then restart the process"
 	case codes.SQLITE_CORRUPT, codes.SQLITE_NOTADB:
 		return "its file is damaged; stop the process and restore a copy"
+	}
+	if errors.Is(err, errMoved) {
+		return "its file is not where it was opened; put it back, or stop the process first"
 	}
 	if errors.Is(err, errClosed) {
 		return "it is closed; the process is stopping"

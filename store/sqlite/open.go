@@ -47,6 +47,11 @@ func (s *Store) open(ctx context.Context, path string, wall func() time.Time) er
 	if s.writer, err = dial(dsn); err != nil {
 		return unusable(path, err)
 	}
+	if s.scratch == "" {
+		if s.file, err = named(path); err != nil {
+			return unusable(path, err)
+		}
+	}
 	if err := patiently(ctx, func() error { return s.prepare(ctx, path, dsn, wall) }); err != nil {
 		return unusable(path, err)
 	}
@@ -85,6 +90,34 @@ func create(path string) (string, error) {
 		return "", fmt.Errorf("the directory %s, where the store is to be, does not exist; create it: %w", dir, err)
 	}
 	return "", fmt.Errorf("the store %s cannot be created; let the process write to its directory, or name another file: %w", path, err)
+}
+
+// A file is one that was opened; the zero value is none that anybody names.
+type file struct {
+	path string
+	info fs.FileInfo
+}
+
+func named(path string) (f file, err error) {
+	f.path = path
+	f.info, err = os.Stat(path)
+	return f, err
+}
+
+// errMoved is why nothing is written to a file that nobody would find again.
+var errMoved = errors.New("the file of the store is not where it was opened")
+
+// there fails once the file was moved, removed or replaced. What is written then
+// reaches the disk and is gone with the process: it must not be acknowledged (I2).
+func (f *file) there() error {
+	if f.path == "" {
+		return nil
+	}
+	now, err := os.Stat(f.path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, f.info) {
+		return errMoved
+	}
+	return nil // what else stat may say is for whoever writes
 }
 
 // unusable says why the file cannot be a store and what to do.

@@ -56,6 +56,7 @@ type Store struct {
 	// mostInterrupts is Config.MostInterrupts.
 	mostInterrupts int64
 	scratch        string // directory to remove after Close; "" for a named store
+	file           file   // that of a named store
 
 	asker   *asker
 	writer  *conn // used under writing, once the store is open
