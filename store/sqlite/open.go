@@ -92,10 +92,13 @@ func create(path string) (string, error) {
 	return "", fmt.Errorf("the store %s cannot be created; let the process write to its directory, or name another file: %w", path, err)
 }
 
-// A file is one that was opened; the zero value is none that anybody names.
+// A file is one that was opened; the zero value is none that anybody names. It is
+// for the writer.
 type file struct {
-	path string
-	info fs.FileInfo
+	path   string
+	info   fs.FileInfo
+	looked time.Time
+	moved  error // what was seen then
 }
 
 func named(path string) (f file, err error) {
@@ -107,17 +110,23 @@ func named(path string) (f file, err error) {
 // errMoved is why nothing is written to a file that nobody would find again.
 var errMoved = errors.New("the file of the store is not where it was opened")
 
-// there fails once the file was moved, removed or replaced. What is written then
-// reaches the disk and is gone with the process: it must not be acknowledged (I2).
+// lookEvery is how often the file is looked for: with every commit it would be 2 %
+// of what one takes.
+const lookEvery = 100 * time.Millisecond
+
+// there fails soon after the file was moved, removed or replaced. What is written
+// then is gone with the process: nobody is to be told for hours that it is kept (I2).
 func (f *file) there() error {
-	if f.path == "" {
-		return nil
+	now := time.Now()
+	if f.path == "" || now.Sub(f.looked) < lookEvery {
+		return f.moved
 	}
-	now, err := os.Stat(f.path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, f.info) {
-		return errMoved
+	info, err := os.Stat(f.path)
+	f.looked, f.moved = now, nil
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(info, f.info) {
+		f.moved = errMoved
 	}
-	return nil // what else stat may say is for whoever writes
+	return f.moved // what else stat may say is for whoever writes
 }
 
 // unusable says why the file cannot be a store and what to do.
