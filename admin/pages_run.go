@@ -87,9 +87,20 @@ func (a *API) followRun(w http.ResponseWriter, r *http.Request) error {
 	}
 	return a.follow(w, r, func(ctx context.Context) (string, bool, error) {
 		v, err := a.run(ctx, agentbus.RunID(r.PathValue("run")))
-		over := v.Live == 0 && v.Asks == 0 && (v.State == agentbus.RunDone || v.State == "" || v.Standing == console.KindStopped)
-		return version(v), over, err
+		return version(v), over(&v), err
 	})
+}
+
+// quiet is for how long a run that only has calls, and so no end of its own, is
+// followed after the last of them.
+const quiet = 10 * time.Minute
+
+// over reports whether nothing more is expected of a run.
+func over(v *run) bool {
+	if v.Live > 0 || v.Asks > 0 {
+		return false
+	}
+	return v.State == agentbus.RunDone || v.Standing == console.KindStopped || v.State == "" && time.Since(v.Last) > quiet
 }
 
 // measure finds out when the run began and how long it took.

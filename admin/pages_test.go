@@ -377,6 +377,15 @@ func TestLivePages(t *testing.T) {
 			t.Errorf("a run that is over: %+v, want %s", got, want)
 		}
 	}
+	now := int(time.Since(began) / time.Second)
+	b.settle(b.reserve("bob", "run_d", now, agentbus.Hold{}), 1, agentbus.Hold{})
+	next, leave := follow("/console/runs/run_d/live", "")
+	defer leave()
+	next()
+	b.settle(b.reserve("bob", "run_d", now+1, agentbus.Hold{}), 1, agentbus.Hold{})
+	if got := next(); got.Type != "changed" { // a run of calls is not over between two of them
+		t.Errorf("the next call of a run: %+v", got)
+	}
 	next, ended := follow("/console/live", "x")
 	defer ended()
 	next()

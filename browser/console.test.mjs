@@ -163,11 +163,36 @@ test("rows that say the same stay as they are, and only new ones light up (U4)",
   await page.waitForSelector('#live[data-state="live"]');
   await page.mouse.move(2, 2);
   for (const run of ["run_c", "run_d"]) { // the second time, what the script wrote the first time is there
-    await page.evaluate(() => (window.before = [...document.querySelectorAll("tr[data-key]")]));
+    await page.evaluate(() => {
+      window.before = [...document.querySelectorAll("tr[data-key]")];
+      window.placed = [];
+      new MutationObserver((all) => all.forEach((m) => m.addedNodes.forEach((row) => window.placed.push(row.dataset?.key)))).observe(document.querySelector('[data-part="runs"] tbody'), { childList: true });
+    });
     await ask(b, "echo", "x", run);
     await page.waitForSelector(`tr.new[data-key="${run}"] .badge.is-done`);
     assert.deepEqual(await page.evaluate(() => window.before.filter((row) => !row.isConnected).map((row) => row.dataset.key)).then((gone) => gone.filter((key) => key !== run)), []);
+    assert.deepEqual([...new Set(await page.evaluate(() => window.placed))], [run]); // one that is put back lights up again
   }
+});
+
+test("a page that was paused when its run ended catches up (U4)", async (t) => {
+  const a = await agent(t, () => ({ text: "yes" }));
+  const b = await bus(t, { agents: { slow: a.config }, conversations: { talk: { participants: [{ agent: "slow" }, { agent: "slow", slug: "other" }], max_turns: 1 } } });
+  const page = await visit(t, b);
+  a.hold = true;
+  const ended = agentbus(b, "run", "talk", "go");
+  await a.asked();
+  await page.click("tr[data-key] a[data-main]");
+  await page.waitForSelector('#live[data-state="live"]');
+  await page.click("#live button"); // pause
+  a.release();
+  assert.equal((await ended).code, 0);
+  await page.waitForFunction(() => live.over);
+  assert.match(await page.locator("#live").innerText(), /paused, \d+ changes? behind/);
+  await page.click("#live button"); // go on
+  await page.mouse.move(2, 2);
+  await page.waitForSelector('#live[data-state="over"]');
+  await page.waitForSelector("tr[data-key] .badge.is-done");
 });
 
 test("a page says when it is behind, and comes back where it was (U4)", async (t) => {

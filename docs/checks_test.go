@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +18,27 @@ import (
 
 	"github.com/agentbus/agentbus/server/config"
 )
+
+// The runbook lists every variable that overrides a setting.
+func TestVariablesAreListed(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var look func(reflect.Type)
+	look = func(section reflect.Type) {
+		for sf := range section.Fields() {
+			if name := sf.Tag.Get("env"); name != "" && !regexp.MustCompile(`(?m)^\|.*\b`+name+`\b`).Match(page) {
+				t.Errorf("docs/operations.md lacks %s", name)
+			}
+			if sf.Type.Kind() == reflect.Struct {
+				look(sf.Type)
+			}
+		}
+	}
+	look(reflect.TypeFor[config.Config]())
+}
 
 // checkConfig gives a block to the loader. A part of a file is completed: agents
 // and conversations that it names and does not define are made up, and every

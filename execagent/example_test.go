@@ -10,7 +10,7 @@ import (
 // A program that has agents of kind exec is their supervisor, too: main looks for
 // the argument that says so before it does anything else.
 func ExampleSupervise() {
-	if len(os.Args) > 1 && os.Args[1] == superviseArg {
+	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		os.Exit(execagent.Supervise(os.Args[2:]))
 	}
 	self, err := os.Executable()
@@ -20,7 +20,7 @@ func ExampleSupervise() {
 	}
 	config := execagent.Config{ // server.Config has a Supervisor, too
 		Name: "research", Command: []string{"./research.sh"},
-		Supervisor: []string{self, superviseArg},
+		Supervisor: []string{self, "supervise"},
 	}
 	fmt.Println(config.Name, len(config.Supervisor))
 	// Output: research 2

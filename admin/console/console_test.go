@@ -51,3 +51,21 @@ func TestPagesReadAsTheyAre(t *testing.T) {
 		t.Errorf("%v %s", err, body)
 	}
 }
+
+// U1, U15: a choice goes back as the agent gave it, whatever is shown.
+func TestChoicesGoBackAsTheyAre(t *testing.T) {
+	t.Parallel()
+	c, err := console.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	card := console.InterruptCard{Choices: []string{"\u200Fyes", `"no"`}}
+	err = c.Render(w, http.StatusOK, "inbox", console.Page{Content: console.InboxPage{Open: []console.InterruptCard{card}}})
+	body := w.Body.String()
+	for _, want := range []string{`value="&#8207;yes" checked> ` + "\uFFFDyes<", `value="&#34;no&#34;"> &#34;no&#34;<`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%v: the page lacks %q: %s", err, want, body)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -30,6 +31,7 @@ func functions() template.FuncMap {
 		"exact":         func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000000 UTC") },
 		"clock":         func(t time.Time) string { return t.UTC().Format("15:04:05") },
 		"duration":      duration,
+		"value":         value,
 		"exactDuration": func(d time.Duration) string { return d.String() },
 		"hex":           func(d agentbus.Digest) string { return hex.EncodeToString(d[:]) },
 		"plural": func(n any, one, many string) string {
@@ -39,6 +41,17 @@ func functions() template.FuncMap {
 			return many
 		},
 	}
+}
+
+// value is the value of a field that goes back as it is: what turns the direction
+// of text stands in it by its number, which [straight] leaves.
+func value(s string) template.HTMLAttr {
+	s = template.HTMLEscapeString(s)
+	for _, turn := range turns {
+		r, _ := utf8.DecodeRune(turn)
+		s = strings.ReplaceAll(s, string(turn), fmt.Sprintf("&#%d;", r))
+	}
+	return template.HTMLAttr(`value="` + s + `"`) //nolint:gosec // it is escaped
 }
 
 // shown is how many characters of an id are read (U2).

@@ -8,7 +8,7 @@ const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
 const announce = (text) => { const at = $("#said"); if (at) at.textContent = text; };
 
 // ---- live: the bus says that something changed, and the page is asked for anew.
-const live = { source: null, paused: false, behind: 0, busy: false, again: false };
+const live = { source: null, over: false, paused: false, behind: 0, busy: false, again: false };
 
 function liveState(state, text) {
   const at = $("#live");
@@ -20,9 +20,10 @@ function liveState(state, text) {
 function showLive() {
   if (live.paused) liveState("paused", live.behind ? `paused, ${live.behind} ${live.behind === 1 ? "change" : "changes"} behind` : "paused");
   else if (!live.source) return;
-  else if (live.source.readyState === EventSource.CLOSED) liveState("behind", "behind: the bus ended the stream, reload the page");
-  else if (live.source.readyState !== EventSource.OPEN) liveState("behind", "behind: connecting again");
+  else if (!live.over && live.source.readyState === EventSource.CLOSED) liveState("behind", "behind: the bus ended the stream, reload the page");
+  else if (!live.over && live.source.readyState !== EventSource.OPEN) liveState("behind", "behind: connecting again");
   else if (live.behind) liveState("behind", `${live.behind} ${live.behind === 1 ? "change waits" : "changes wait"} while you are at this`);
+  else if (live.over) liveState("over", "over");
   else liveState("live", "live");
 }
 
@@ -30,8 +31,9 @@ function showLive() {
 const written = (field) => field.type === "radio" ? field.checked !== field.defaultChecked : field.type !== "hidden" && field.value !== field.defaultValue;
 
 // held: nothing moves under the pointer, under a selection, or under what
-// somebody is about to answer.
-const held = (part) => part.matches(":hover") || (part.contains(document.activeElement) && document.activeElement !== document.body && document.activeElement.matches("input, select, textarea, summary, button")) || !!(String(getSelection()) && part.contains(getSelection().anchorNode)) || !!$(".ask[open]", part) || $$("input, textarea", part).some(written);
+// somebody is about to answer. A button that was clicked keeps the focus, unseen,
+// until something else is: it holds nothing.
+const held = (part) => part.matches(":hover") || (part.contains(document.activeElement) && document.activeElement.matches("input, select, textarea, :is(summary, button):focus-visible")) || !!(String(getSelection()) && part.contains(getSelection().anchorNode)) || !!$(".ask[open]", part) || $$("input, textarea", part).some(written);
 
 async function page(url) {
   const answer = await fetch(url, { headers: { Accept: "text/html" }, credentials: "same-origin", cache: "no-store" });
@@ -47,6 +49,18 @@ function told(row) {
   for (const at of $$("time[data-ago]", copy)) at.textContent = "";
   for (const at of $$("[data-said]", copy)) at.removeAttribute("data-said");
   return copy;
+}
+
+// place puts rows into a table in their order. Those that keep their place are not
+// touched: what is taken out and put back lights up again, and loses the focus.
+function place(rows, next) {
+  const stay = new Set(next);
+  for (const row of [...rows.children]) if (!stay.has(row)) row.remove();
+  let at = rows.firstElementChild;
+  for (const row of next) {
+    if (row === at) at = at.nextElementSibling;
+    else rows.insertBefore(row, at);
+  }
 }
 
 // renew takes the live parts of a page over. Rows are told apart by data-key;
@@ -65,10 +79,10 @@ function renew(fresh) {
       return row;
     });
     const focus = document.activeElement?.closest?.("tr[data-key]")?.dataset.key;
-    rows.replaceChildren(...next);
+    place(rows, next);
     const pager = $(".pager", part), otherPager = $(".pager", other);
     if (pager && otherPager) pager.replaceChildren(...otherPager.childNodes);
-    if (focus) $(`tr[data-key="${CSS.escape(focus)}"] a`, rows)?.focus({ preventScroll: true });
+    if (focus && !rows.contains(document.activeElement)) $(`tr[data-key="${CSS.escape(focus)}"] a`, rows)?.focus({ preventScroll: true });
   }
   times();
 }
@@ -95,10 +109,10 @@ function follow() {
   live.source.addEventListener("open", showLive);
   live.source.addEventListener("error", showLive);
   live.source.addEventListener("changed", () => { live.behind++; refresh(); });
-  live.source.addEventListener("over", () => { live.source.close(); live.source = null; liveState("over", "over"); });
+  live.source.addEventListener("over", () => { live.over = true; live.source.close(); if (!live.busy) showLive(); });
   $("button", at)?.addEventListener("click", pause);
   document.addEventListener("pointerout", () => { if (live.behind) setTimeout(refresh, 50); });
-  setInterval(() => { if (live.behind && live.source?.readyState === EventSource.OPEN) refresh(); }, 1000); // what held a part may end without a sign
+  setInterval(() => { if (live.behind && (live.over || live.source.readyState === EventSource.OPEN)) refresh(); }, 1000); // what held a part may end without a sign
 }
 
 function pause() {
