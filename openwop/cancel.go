@@ -42,15 +42,21 @@ func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by str
 	return StatusCancelling, nil
 }
 
-// cancelOwn ends the run of a workflow: here, or where it is driven.
+// cancelOwn ends the run of a workflow: here, or where it is driven. Who cancels it
+// or drives it here meanwhile leaves it to this one.
 func (h *Host) cancelOwn(ctx context.Context, e *agentbus.Execution, reason, by string) error {
 	h.mu.Lock()
-	stop := h.driven[e.ID]
-	h.mu.Unlock()
-	if stop != nil {
+	stop, driven := h.driven[e.ID]
+	if driven { // while its driver is there: behind its end it would tell nobody
 		stop(&cancellation{reason, by})
+	} else {
+		h.driven[e.ID] = func(error) {}
+	}
+	h.mu.Unlock()
+	if driven {
 		return nil
 	}
+	defer h.forget(e.ID)
 	return h.cancelParked(ctx, e, reason, by)
 }
 

@@ -265,21 +265,26 @@ func (h *Host) Drive(ctx context.Context, id agentbus.ExecutionID) error {
 			return nil
 		}
 		err := h.drive(ctx, driven, id)
-		h.mu.Lock()
-		delete(h.driven, id)
-		h.mu.Unlock()
+		h.forget(id)
 		cancel(nil)
-		if err != nil {
-			return err
-		}
-		e, found, err := h.cfg.Store.Execution(context.WithoutCancel(ctx), id)
+		e, found, unread := h.cfg.Store.Execution(context.WithoutCancel(ctx), id)
 		if c, ok := errors.AsType[*cancellation](context.Cause(driven)); ok && found && e.State != agentbus.RunDone {
-			return h.cancelParked(context.WithoutCancel(ctx), &e, c.reason, c.by) // it parked as it was cancelled
+			return h.cancelOwn(context.WithoutCancel(ctx), &e, c.reason, c.by) // it parked as it was cancelled, or another process has it
+		}
+		if err == nil {
+			err = unread
 		}
 		if err != nil || !found || e.State != agentbus.RunRunning || e.Lease.Owner != "" {
 			return err // it is over, or waits; else its interrupt was resolved as it parked
 		}
 	}
+}
+
+// forget forgets who drives a run here.
+func (h *Host) forget(id agentbus.ExecutionID) {
+	h.mu.Lock()
+	delete(h.driven, id)
+	h.mu.Unlock()
 }
 
 // ErrAlone says that a run is nothing for this host: its workflow is not one of

@@ -112,5 +112,12 @@ func (d *driver) retell() error {
 			}
 		}
 	}
+	source, _, err := d.cfg.Store.Execution(d.reads, d.spec.Fork.Source)
+	if err != nil {
+		return err
+	}
+	if source.Halt != nil && source.Halt.Final() {
+		return d.halt(*source.Halt)
+	}
 	return d.halt(haltOf(&d.fold.snap))
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -263,11 +264,10 @@ func TestCancel(t *testing.T) {
 // E4: a run that is cancelled as its driver begins, or as it parks, is cancelled.
 func TestCancelBetween(t *testing.T) {
 	t.Parallel()
-	for workflow, parks := range map[string]bool{"conformance-cancellable": false, "conformance-approval": true} {
+	for workflow, at := range map[string]agentbus.HaltKind{"conformance-cancellable": "", "conformance-approval": agentbus.HaltWaiting} {
 		t.Run(workflow, func(t *testing.T) {
 			t.Parallel()
-			held := &heldStore{parks: parks, reached: make(chan struct{}), followed: make(chan struct{})}
-			b := newBus(t, func(c *openwop.Config) { held.Store, c.Store = c.Store, held })
+			b, held := heldBus(t, at)
 			run := b.start(workflow)
 			<-held.reached
 			status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+"/cancel", object{"reason": "enough"})
@@ -278,32 +278,90 @@ func TestCancelBetween(t *testing.T) {
 	}
 }
 
-// A heldStore holds the driver of a run where it claims it, or where it parks it,
-// until somebody follows the run: as who cancels it does, once that is under way.
+// E4: who cancels a run that is being cancelled leaves it to the first.
+func TestCancelTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	b, held := heldBus(t, agentbus.HaltAbort)
+	run := b.start("conformance-approval")
+	b.settle(run)
+	var both sync.WaitGroup
+	defer both.Wait()
+	cancel := func(reason string) {
+		status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+"/cancel", object{"reason": reason})
+		if p := first(b.events(run), "run.cancelled"); status != http.StatusOK || out["status"] != "cancelled" || p["reason"] != "first" {
+			t.Errorf("cancel %s: %d %v, %v", reason, status, out, p)
+		}
+	}
+	both.Go(func() { cancel("first") })
+	<-held.reached
+	both.Go(func() { cancel("second") })
+}
+
+// E4: a run that another process takes as it is cancelled here is stopped there.
+func TestCancelWhatAnotherTakes(t *testing.T) {
+	t.Parallel()
+	b, held := heldBus(t, "")
+	run := agentbus.ExecutionID(b.start("conformance-cancellable"))
+	<-held.reached
+	e, _, err := held.Execution(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err = held.Store.Open(t.Context(), e, agentbus.Claim{Owner: "another", TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	var cancelling sync.WaitGroup
+	defer cancelling.Wait()
+	cancelling.Go(func() {
+		if status, out, _ := b.do(http.MethodPost, "/v1/runs/"+string(run)+"/cancel", object{"reason": "enough"}); status != http.StatusOK {
+			t.Errorf("cancel: %d %v", status, out)
+		}
+	})
+	for ctx, done := context.WithTimeout(t.Context(), time.Minute); ; {
+		if _, err = held.Renew(t.Context(), e.Lease, time.Hour); agentbus.CodeOf(err) == agentbus.CodeRunStopped || ctx.Err() != nil {
+			done()
+			break
+		}
+		<-time.After(2 * time.Millisecond) // it learns it as it renews its lease
+	}
+	if reason, _ := held.StopReason(t.Context(), agentbus.RunID(run)); agentbus.CodeOf(err) != agentbus.CodeRunStopped || reason != "enough" {
+		t.Errorf("%v, %q", err, reason)
+	}
+}
+
+// A heldStore holds the driver of a run where it claims it, or where it halts it by
+// at, until somebody follows the run: as who cancels it does, once that is under way.
 type heldStore struct {
 	openwop.Store
 
-	parks             bool
-	once, follows     sync.Once
+	at                agentbus.HaltKind
+	held              atomic.Bool
+	follows           sync.Once
 	reached, followed chan struct{}
 }
 
+func heldBus(t *testing.T, at agentbus.HaltKind) (*bus, *heldStore) {
+	t.Helper()
+	held := &heldStore{at: at, reached: make(chan struct{}), followed: make(chan struct{})}
+	return newBus(t, func(c *openwop.Config) { held.Store, c.Store = c.Store, held }), held
+}
+
 func (s *heldStore) hold() {
-	s.once.Do(func() {
+	if s.held.CompareAndSwap(false, true) {
 		close(s.reached)
 		<-s.followed
-	})
+	}
 }
 
 func (s *heldStore) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
-	if !s.parks && claim.Owner != "" {
+	if s.at == "" && claim.Owner != "" {
 		s.hold()
 	}
 	return s.Store.Open(ctx, e, claim) //nolint:wrapcheck // it is the store
 }
 
 func (s *heldStore) Halt(ctx context.Context, l agentbus.Lease, h agentbus.Halt, events ...agentbus.Event) error {
-	if s.parks && h.Kind == agentbus.HaltWaiting {
+	if s.at == h.Kind {
 		s.hold()
 	}
 	return s.Store.Halt(ctx, l, h, events...) //nolint:wrapcheck // it is the store

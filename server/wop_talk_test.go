@@ -248,6 +248,31 @@ func TestWireForksConversations(t *testing.T) {
 	}
 }
 
+// E52: a replay of a conversation has halted as its source has, for those too who
+// read runs and not events.
+func TestWireReplaysHaltAsTheirSource(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}, "broken": {Answers: []agentbustest.Answer{{Status: http.StatusBadRequest}}}}, talk+`
+  fails: {participants: [{agent: a}, {agent: broken}], max_turns: 2}
+`)
+	for workflow, status := range map[string]string{"talk": "completed", "fails": "failed"} {
+		run := b.began(`{"workflowId":"` + workflow + `","inputs":{"seed":"hello"}}`)
+		b.stands(run, status)
+		code, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+":fork", `{"mode":"replay"}`)
+		if code != http.StatusCreated {
+			t.Fatal(code, out)
+		}
+		again := out["runId"].(string)
+		b.stands(again, status)
+		was, is := stored(t, b.Server(), agentbus.RunID(run)), stored(t, b.Server(), agentbus.RunID(again))
+		x, _ := json.Marshal(was.Halt)
+		y, _ := json.Marshal(is.Halt)
+		if was.State != is.State || !bytes.Equal(x, y) {
+			t.Errorf("%s %s is replayed as %s %s", was.State, x, is.State, y)
+		}
+	}
+}
+
 // E36, E37, E57: what a turn waits for is decided over the wire, on the credential
 // of who decides, once; the run goes on by itself.
 func TestWireDecidesForConversations(t *testing.T) {

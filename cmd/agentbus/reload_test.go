@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,6 +91,28 @@ func TestServeReloads(t *testing.T) {
 	for _, run := range []agentbus.RunID{"r1", "r2"} {
 		if calls := callsOf(t, opened(t, path, aliceEnv), run); len(calls) != 1 || calls[0].Cost != 250_000 {
 			t.Errorf("%s was charged %+v", run, calls)
+		}
+	}
+}
+
+// G30: what came into the file while the bus serves is what must not go again.
+func TestReadsAgainWhatCameSince(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "agentbus.yaml")
+	a := &app{globals: globals{ConfigFile: path}, env: lookup(nil), stderr: io.Discard}
+	save(t, path, "# to be written\n")
+	c, err := a.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := a.again(c, nil)
+	for _, now := range []struct {
+		text  string
+		right bool
+	}{{"\n", true}, {"agents: {echo: {kind: builtin, builtin: echo}}\n", true}, {"\n", false}, {"{}\n", true}} {
+		save(t, path, now.text)
+		if _, _, err := again(); (err == nil) != now.right {
+			t.Errorf("%q: %v", now.text, err)
 		}
 	}
 }

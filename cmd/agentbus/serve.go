@@ -124,14 +124,23 @@ func taken(address string, err error, or string) error {
 }
 
 // again reads the configuration as it was read at first (G30). A file that was
-// there must be there: while it is being replaced there is a moment without one,
-// and all defaults would be a bus without agents.
+// there, then or since, must be there: while it is being replaced there is a moment
+// without one, and all defaults would be a bus without agents. One reads at a time.
 func (a *app) again(c *config.Config, flags []config.Flag) func() (*config.Config, []config.Warning, error) {
 	from := a.source(flags...)
-	if from.Before = c; c.Path != "" {
-		from.Path = c.Path
+	took := func(c *config.Config) {
+		if from.Before = c; c.Path != "" {
+			from.Path = c.Path
+		}
 	}
-	return func() (*config.Config, []config.Warning, error) { return config.Load(from) }
+	took(c)
+	return func() (*config.Config, []config.Warning, error) {
+		next, warnings, err := config.Load(from)
+		if err == nil {
+			took(next)
+		}
+		return next, warnings, err
+	}
 }
 
 // open builds a bus. Nothing listens yet.

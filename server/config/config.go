@@ -46,7 +46,7 @@ type later struct{}
 type Config struct {
 	Listen         string                  `yaml:"listen" restart:"true" default:"127.0.0.1:8080" env:"AGENTBUS_LISTEN" doc:"Address of the public surface, host:port. Without tls, keep it on loopback or behind a proxy that has."`
 	Admin          Admin                   `yaml:"admin" doc:"Listener of the console, the admin API and the metrics, apart from the public one. Only admins may use it: keys with role admin, and the token."`
-	PublicURL      string                  `yaml:"public_url" pattern:"^(https?://[^?#@]+)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request; for an agent with an address, https and the domain of that."`
+	PublicURL      string                  `yaml:"public_url" pattern:"^([Hh][Tt][Tt][Pp][Ss]?://[^/?#@]+(/[^?#]*)?)?$" env:"AGENTBUS_PUBLIC_URL" example:"https://bus.example.com" doc:"What cards and links name. Empty: taken from the request; for an agent with an address, https and the domain of that."`
 	TLS            *TLS                    `yaml:"tls" restart:"true" doc:"The public surface over TLS, with HTTP/1.1. Absent: plain HTTP."`
 	Keys           []Key                   `yaml:"keys" doc:"Who may call: static principals. More are made by agentbus keys create, which needs no secret here."`
 	Auth           Auth                    `yaml:"auth" doc:"Who may call beside keys, and who is asked first (G4)."`
@@ -149,7 +149,7 @@ type Store struct {
 
 // Telemetry says where to the bus tells what it does.
 type Telemetry struct {
-	OTLP string `yaml:"otlp" restart:"true" pattern:"^(https?://[^?#@]+)?$" example:"http://127.0.0.1:4318" doc:"Base URL of a collector that takes OpenTelemetry spans as OTLP over HTTP. Empty: the standard OTEL_* variables decide; without them, none are sent."`
+	OTLP string `yaml:"otlp" restart:"true" pattern:"^([Hh][Tt][Tt][Pp][Ss]?://[^/?#@]+(/[^?#]*)?)?$" example:"http://127.0.0.1:4318" doc:"Base URL of a collector that takes OpenTelemetry spans as OTLP over HTTP. Empty: the standard OTEL_* variables decide; without them, none are sent."`
 }
 
 // Limits are the bounds of a call.

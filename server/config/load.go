@@ -42,7 +42,7 @@ type Source struct {
 	// a bus serves. What is read then must be a file: a pipe has nothing more to say,
 	// and may say it never. One that holds nothing any more is a fault, as it is for
 	// a moment while it is being written, and for good where the disk was full: all
-	// defaults would be a bus without agents.
+	// defaults would be a bus without agents. One that held nothing before may.
 	Before *Config
 	// Flags are values from the command line. They win over the environment,
 	// which wins over the file (P10).
@@ -64,7 +64,7 @@ func Load(src Source) (*Config, []Warning, error) {
 	path, named := src.path()
 	data, err := src.ReadFile(path)
 	switch {
-	case err == nil && src.Before != nil && len(src.Before.origins) > 0 && len(bytes.TrimSpace(data)) == 0:
+	case err == nil && src.Before.written() && len(bytes.TrimSpace(data)) == 0:
 		return nil, nil, &Error{[]Fault{{File: path, Problem: "it holds nothing any more", Fix: "write it again; {} is a configuration of defaults"}}}
 	case err == nil:
 		return Parse(path, data, src)
@@ -119,10 +119,22 @@ func (src Source) path() (path string, named bool) {
 	return DefaultPath, false
 }
 
+// written reports whether the file of c held anything.
+func (c *Config) written() bool {
+	if c != nil {
+		for _, o := range c.origins {
+			if o.Source == "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // readAgain is readFile for what can be read twice.
 func readAgain(path string) ([]byte, error) {
 	info, err := os.Stat(path)
-	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+	if err == nil && !info.IsDir() && !info.Mode().IsRegular() && path != os.DevNull {
 		err = errors.New("it is no regular file, which could be read again")
 	}
 	if err != nil {

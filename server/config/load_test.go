@@ -3,6 +3,8 @@ package config_test
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -293,5 +295,41 @@ func TestUnknownFlagKey(t *testing.T) {
 	src.Flags = []config.Flag{{Name: "--depth", Key: "limits.depth", Value: "3"}}
 	if diff := cmp.Diff([]string{"flag --depth: limits.depth: there is no such key; see agentbus config explain"}, faults(t, "", src)); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+}
+
+// G30: what held something when it was read before must hold something when it is
+// read again, and be a file. What never did goes on as it is.
+func TestReadAgain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "agentbus.yaml")
+	variables := env(map[string]string{"AGENTBUS_LISTEN": "127.0.0.1:0"})
+	read := func(path, text string, before *config.Config) (*config.Config, error) {
+		if text != "" {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, _, err := config.Load(config.Source{Path: path, Env: variables, Before: before})
+		return c, err
+	}
+	for _, at := range []string{path, os.DevNull} {
+		empty, err := read(at, "\n", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := read(at, "\n", empty); err != nil {
+			t.Errorf("%s held nothing before: %v", at, err)
+		}
+	}
+	full, err := read(path, "limits: {max_depth: 3}\n", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = read(path, " \n", full); err == nil || !strings.Contains(err.Error(), "it holds nothing any more") {
+		t.Errorf("an empty file: %v", err)
+	}
+	if _, err = read(path, "{}\n", full); err != nil {
+		t.Errorf("all defaults: %v", err)
 	}
 }
