@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -263,6 +264,7 @@ func TestDetachedAreBounded(t *testing.T) {
 func TestDetachedUntilItsRetry(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(release) })
 	a := newAgent(t, "critic", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, helloEvent)
@@ -271,14 +273,15 @@ func TestDetachedUntilItsRetry(t *testing.T) {
 		_, _ = io.WriteString(w, loEvent+usageEvent+doneEvent)
 	})
 	b := newBus(t, nil, a)
-	for range 3 { // the first and two retries, none of which waits for the end
+	t.Cleanup(letGo) // before the agent is closed
+	for range 3 {    // the first and two retries, none of which waits for the end
 		caller := b.openStream("critic", turn("r", "t")...)
 		caller.reads(helloEvent)
 		eventually(t, "its caller is there", func() bool { return b.Detached() == 0 })
 		_ = caller.Body.Close()
 		eventually(t, "it goes on alone", func() bool { return b.Detached() == 1 })
 	}
-	close(release)
+	letGo()
 	if r := b.one("r", agentbus.CallSettled); r.Attempts != 1 {
 		t.Errorf("recorded as %+v", r)
 	}
