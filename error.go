@@ -150,6 +150,10 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Retryable reports whether the same request may succeed later: not where another
+// party said that it is final.
+func (e *Error) Retryable() bool { return e.Code.Retryable() && !e.Final }
+
 // Is reports whether target is an *Error of the same code, so that
 // errors.Is(err, &Error{Code: CodeLeaseLost}) asks for a code.
 func (e *Error) Is(target error) bool {

@@ -77,7 +77,7 @@ type HopLeft struct {
 type HopToken struct {
 	Run       RunID     `json:"run"`
 	RequestID string    `json:"request_id"` // of the call
-	Sent      bool      `json:"sent"`       // to the agent; else it was received
+	Sent      bool      `json:"sent"`       // to the agent, or made for it where no message went; else it was received
 	Token     string    `json:"token"`
 	At        time.Time `json:"at"`
 }

@@ -200,6 +200,8 @@ func (t *talk) failed(p *agentbus.PolicyPart, text string) error {
 	if m := t.answer.status.Message; m != nil {
 		if code, _ := metaAt(m.Metadata, MetadataKey, "code").(string); t.policy == nil && agentbus.Code(code).Known() {
 			e.Code = agentbus.Code(code)
+			said, told := metaAt(m.Metadata, MetadataKey, "retryable").(bool)
+			e.Final = told && !said
 		}
 	}
 	if words := plain(cmp.Or(p.Message, text)); words != "" {

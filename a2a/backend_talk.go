@@ -89,6 +89,9 @@ func (t *talk) begun(ctx context.Context) (done bool, err error) {
 		}
 		return false, nil
 	}
+	if _, err := t.hopFor(ctx); err != nil { // the call is proved by one, which no message brings (C16)
+		return false, err
+	}
 	if err := t.hear(ctx, task); err != nil {
 		return true, err
 	}

@@ -93,7 +93,8 @@ type hopKey struct{}
 
 // WithHop returns ctx for one call of a Backend, whose messages carry the signed hop
 // that sign returns for their ids, in place of that of the call's lineage; "" is none
-// (C16). What it fails with fails the call, before anything is sent.
+// (C16). It is asked for the hop of a call, too, that follows the task of the same
+// message, and sends none. What it fails with fails the call, before anything is sent.
 func WithHop(ctx context.Context, sign func(ctx context.Context, messageID string) (string, error)) context.Context {
 	return context.WithValue(ctx, hopKey{}, sign)
 }

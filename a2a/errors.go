@@ -138,7 +138,7 @@ func ErrorOf(err error) *Error {
 
 // explained returns what the details of an error say beside its reason.
 func explained(b *agentbus.Error) map[string]string {
-	m := map[string]string{"code": string(b.Code), "retryable": strconv.FormatBool(b.Code.Retryable())}
+	m := map[string]string{"code": string(b.Code), "retryable": strconv.FormatBool(b.Retryable())}
 	if x := b.Explain; x != nil {
 		for k, v := range map[string]any{"observed": x.Observed, "limit": x.Limit} {
 			if v != nil {
@@ -360,7 +360,7 @@ func (e *Error) Bus() *agentbus.Error {
 	out := &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: plain(e.Message), Status: e.HTTPStatus(REST)}
 	code := agentbus.Code(e.Metadata["code"])
 	if e.Domain == DomainBus && code.Known() {
-		out.Code = code
+		out.Code, out.Final = code, e.Metadata["retryable"] == "false"
 		out.Explain = &agentbus.Explain{Rule: e.Metadata["rule"], Next: e.Metadata["next"]}
 		return out
 	}

@@ -97,6 +97,7 @@ func TestErrorRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
 		refused, &agentbus.Error{Code: agentbus.CodeInvalidLineage, Message: "m"},
+		&agentbus.Error{Code: agentbus.CodeAgentUnavailable}, &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Final: true}, // R11
 		a2a.Standard(a2a.CodePushNotSupported, "", &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "m"}),
 	} {
 		want := a2a.ErrorOf(err)
@@ -105,8 +106,8 @@ func TestErrorRoundTrip(t *testing.T) {
 			if !found || got.Code != want.Code || got.Reason != want.Reason || got.Domain != want.Domain {
 				t.Errorf("%s: %+v, want %+v", b, got, want)
 			}
-			if code := got.Bus().Code; code != agentbus.CodeOf(err) {
-				t.Errorf("%s: read as %s, want %s", b, code, agentbus.CodeOf(err))
+			if read := got.Bus(); read.Code != agentbus.CodeOf(err) || read.Retryable() != agentbus.AsError(err).Retryable() {
+				t.Errorf("%s: read as %+v, want %v", b, read, err)
 			}
 		}
 	}

@@ -207,6 +207,20 @@ func TestFaceFailures(t *testing.T) {
 	}
 }
 
+// R11: that an error is final, the client of the bus reads from its face.
+func TestFinalErrorOfFace(t *testing.T) {
+	t.Parallel()
+	for _, final := range []bool{false, true} {
+		u := newBus(t, a2a.FaceConfig{}, agentbus.Answer(func(context.Context, *agentbus.Call) (agentbus.Chunk, error) {
+			return agentbus.Chunk{}, &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "no", Final: final}
+		}), false)
+		_, err := collect(t, newBackend(t, a2a.BackendConfig{URL: u.URL + "/a2a/critic"}), call("hello"))
+		if e := agentbus.AsError(err); e == nil || e.Code != agentbus.CodeAgentUnavailable || e.Retryable() == final {
+			t.Errorf("final %t: %+v", final, e)
+		}
+	}
+}
+
 // A2, A38: what the bus speaks of itself by its own client and face is the answer
 // of the agent, with what it took.
 func TestBackendOfFace(t *testing.T) {

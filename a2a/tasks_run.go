@@ -148,7 +148,7 @@ func (l *live) fail(ctx context.Context, failure error) {
 		return
 	}
 	m := l.say(string(e.Code)+": "+e.Message, "failed")
-	told := map[string]any{"code": string(e.Code), "retryable": e.Code.Retryable()}
+	told := map[string]any{"code": string(e.Code), "retryable": e.Retryable()}
 	if e.Explain != nil {
 		told["rule"], told["next"] = e.Explain.Rule, e.Explain.Next
 	}

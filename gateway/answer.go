@@ -295,7 +295,9 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	if unbilled > 0 {
 		a.gateway.capped(a.r.Context(), x, cost, unbilled)
 	}
-	x.noteHops()
+	if err := a.gateway.noteHops(context.WithoutCancel(a.r.Context()), x); err != nil {
+		return err
+	}
 	faults.At(faults.SettleBefore)
 	err := a.gateway.cfg.Ledger.Settle(context.WithoutCancel(a.r.Context()), agentbus.Settlement{
 		ID: x.record.ID, Attempt: x.attempt, Reply: reply, Appended: a.appended, Drop: drop,

@@ -82,14 +82,14 @@ func (f *flight) end(err error) { f.change(func() { f.ended, f.err = true, err }
 func (f *flight) attend(more int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.attached += more; f.attached == 0 {
+	if f.attached += more; f.attached == max(more, 0) { // the first has come, or the last has gone
 		f.rouse()
 	}
 }
 
 // untilAlone waits until no duplicate is attached, or ctx ends.
 func (f *flight) untilAlone(ctx context.Context) {
-	for change := f.company(); change != nil; change = f.company() {
+	for change := f.still(true); change != nil; change = f.still(true) {
 		select {
 		case <-change:
 		case <-ctx.Done():
@@ -98,11 +98,12 @@ func (f *flight) untilAlone(ctx context.Context) {
 	}
 }
 
-// company is closed at the next change, while duplicates are attached; nil: none is.
-func (f *flight) company() <-chan struct{} {
+// still is closed at the next change, while duplicates are attached, or while none is;
+// nil: it is not so.
+func (f *flight) still(attended bool) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.attached == 0 {
+	if f.attached > 0 != attended {
 		return nil
 	}
 	return f.changed()

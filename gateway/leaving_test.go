@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -256,6 +257,34 @@ func TestDetachedAreBounded(t *testing.T) {
 	close(release)
 	b.one("r1", agentbus.CallSettled)
 	b.one("r2", agentbus.CallVoided)
+}
+
+// TestDetachedUntilItsRetry: G14 and G22, a call that goes on alone leaves its place to
+// others while its retry waits for it, and takes one again when that leaves, too.
+func TestDetachedUntilItsRetry(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(release) })
+	a := newAgent(t, "critic", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, helloEvent)
+		_ = http.NewResponseController(w).Flush()
+		<-release
+		_, _ = io.WriteString(w, loEvent+usageEvent+doneEvent)
+	})
+	b := newBus(t, nil, a)
+	t.Cleanup(letGo) // before the agent is closed
+	for range 3 {    // the first and two retries, none of which waits for the end
+		caller := b.openStream("critic", turn("r", "t")...)
+		caller.reads(helloEvent)
+		eventually(t, "its caller is there", func() bool { return b.Detached() == 0 })
+		_ = caller.Body.Close()
+		eventually(t, "it goes on alone", func() bool { return b.Detached() == 1 })
+	}
+	letGo()
+	if r := b.one("r", agentbus.CallSettled); r.Attempts != 1 {
+		t.Errorf("recorded as %+v", r)
+	}
 }
 
 // TestAbort: G31, what is left when a shutdown's patience is over is cut and

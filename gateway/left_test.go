@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // signing starts a bus that signs hops and takes those of another, which is called up
@@ -136,6 +138,30 @@ func TestC16ASignedHopSaysWhatIsLeft(t *testing.T) {
 	}
 	for _, c := range b.calls("r") {
 		if !strings.Contains(strings.Join(c.Notes, " "), agentbus.NoteHopSigned) {
+			t.Errorf("the record says %v", c.Notes)
+		}
+	}
+}
+
+// C16: a call that is over before its agent was sent a message is proved by a hop, too.
+func TestC16HopOfACallWithoutAMessage(t *testing.T) {
+	t.Parallel()
+	writer, old := newA2A(t, "writer", answerWith(http.StatusOK, rpcDone)), newA2A(t, "old", nil)
+	old.A2A.Bridge = httpx.Memory(answerWith(http.StatusBadRequest, `{"error":{"code":"unsupported_version"}}`)) // its card says so
+	b, _ := signing(t, nil, writer, old)
+	if got := b.send(http.MethodPost, "/a2a/writer", sayAs("m", chainOf("1", "4")), append(turn("r", "r.t0.x"), asRelay, forAlice)...); got.status != http.StatusOK {
+		t.Fatal(got)
+	}
+	inside := append(turn("r", "r.t1.x"), asRelay, forAlice, "x-tangle-parent-turnid: r.t0.x", depth+"1")
+	if got := b.send(http.MethodPost, chatRoute, ask("old"), inside...); gjson.Get(got.body, "error.code").Str != "unsupported_version" {
+		t.Fatal(got)
+	}
+	kept, err := b.store.HopTokens(t.Context(), "r")
+	if err != nil || len(kept) != 2 || payloadOf(t, kept[1].Token).Before != identity.HopDigest(kept[0].Token) {
+		t.Errorf("%+v, %v", kept, err)
+	}
+	for _, c := range b.calls("r") {
+		if !slices.Contains(c.Notes, agentbus.NoteHopSigned) {
 			t.Errorf("the record says %v", c.Notes)
 		}
 	}

@@ -100,16 +100,16 @@ func (g *Gateway) callContext(r *http.Request, x *exchange) (context.Context, co
 func (g *Gateway) goOn(ctx context.Context, x *exchange, end func()) {
 	for ctx.Err() == nil {
 		x.flight.untilAlone(ctx)
-		if (x.target.NoDetach || !g.detached(ctx)) && !x.flight.attended() {
+		if (x.target.NoDetach || !g.detached(ctx, x.flight)) && !x.flight.attended() {
 			end()
 			return
 		}
 	}
 }
 
-// detached waits in a slot for the end of a call. It reports false when there is none,
-// or the time of a call without its caller is over.
-func (g *Gateway) detached(ctx context.Context) bool {
+// detached waits in a slot for the end of a call, or for a duplicate of it. It reports
+// false when there is none, or the time of a call without its caller is over.
+func (g *Gateway) detached(ctx context.Context, f *flight) bool {
 	select {
 	case g.slots <- struct{}{}:
 		defer func() { <-g.slots }()
@@ -118,12 +118,16 @@ func (g *Gateway) detached(ctx context.Context) bool {
 	}
 	patience := time.NewTimer(g.cfg.DetachTimeout)
 	defer patience.Stop()
-	select {
-	case <-patience.C:
-		return false
-	case <-ctx.Done():
-		return true
+	for change := f.still(false); change != nil; change = f.still(false) {
+		select {
+		case <-change:
+		case <-patience.C:
+			return false
+		case <-ctx.Done():
+			return true
+		}
 	}
+	return true
 }
 
 // endStopped ends a call, or its wait, that passed authorize before its run was

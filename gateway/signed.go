@@ -138,12 +138,19 @@ func (g *Gateway) signing(ctx context.Context, x *exchange) context.Context {
 	})
 }
 
-// noteHops says on the record of the call what became of its hops.
-func (x *exchange) noteHops() {
+// noteHops says on the record of the call what became of its hops. A call whose client
+// sent no message gets a hop here: it proves who called whom.
+func (g *Gateway) noteHops(ctx context.Context, x *exchange) error {
+	if x.hopNext != nil && !x.hopSigned.Load() {
+		if _, err := g.signed(ctx, x, x.hopNext); err != nil {
+			return err
+		}
+	}
 	if x.hopSigned.Swap(false) {
 		x.note(agentbus.NoteHopSigned)
 	}
 	if x.hopExpired.Swap(false) {
 		x.note("hop_expired")
 	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -119,6 +120,45 @@ conversations:
 		if v, err := bus.VerifyHops(t.Context(), "run"); err != nil || v.Fault != "" || v.Unsigned != 0 || len(v.Hops) < 3 {
 			t.Errorf("%+v, %v", v, err)
 		}
+	}
+}
+
+// C16, A22: a call that follows the task which an attempt before it began sends no message,
+// and is proved by a hop all the same.
+func TestC16HopOfATaskThatIsFollowed(t *testing.T) {
+	t.Parallel()
+	var asked, looks atomic.Int32
+	seller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		in, task := gjson.ParseBytes(body), `{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_WORKING"}}`
+		switch {
+		case r.Method == http.MethodGet:
+			http.NotFound(w, r)
+			return
+		case in.Get("method").Str != "GetTask":
+			asked.Add(1)
+			task = `{"task":` + task + `}`
+		case looks.Add(1) == 1:
+			w.WriteHeader(http.StatusServiceUnavailable) // the driver calls again
+			return
+		default:
+			task = `{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_COMPLETED"},"artifacts":[{"artifactId":"a","parts":[{"text":"sold"}]}]}`
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, in.Get("id").Raw, task)
+	}))
+	t.Cleanup(seller.Close)
+	b := newSigning(t)
+	b.start(t, "b2", "", fmt.Sprintf(`
+agents: {seller: {kind: a2a, url: %q}, critic: {kind: builtin, builtin: echo}}
+conversations: {desk: {participants: [{agent: seller}, {agent: critic}], max_turns: 2}}
+`, seller.URL))
+	done := converse(t, b.Server, server.Start{Conversation: "desk", Seed: "x", Run: "run"})
+	if done.Halt.Kind != agentbus.HaltMaxTurns || asked.Load() != 1 || looks.Load() != 2 {
+		t.Fatalf("%+v, asked %d times, looked %d times", done.Halt, asked.Load(), looks.Load())
+	}
+	if v, err := b.VerifyHops(t.Context(), "run"); err != nil || v.Fault != "" || v.Unsigned != 0 || len(v.Hops) != 3 {
+		t.Errorf("%+v, %v", v, err)
 	}
 }
 

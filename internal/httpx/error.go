@@ -58,7 +58,7 @@ func writeErrorHead(w http.ResponseWriter, e *agentbus.Error, status int) {
 	}
 	h.Set("Cache-Control", "no-store")
 	h.Del("Content-Length")
-	if e.Code.Retryable() {
+	if e.Retryable() {
 		wait := e.RetryAfter
 		if wait <= 0 {
 			wait = DefaultRetryAfter
@@ -107,7 +107,7 @@ func ErrorBody(l agentbus.Lineage, err error) []byte {
 	}
 	body := errorBody{
 		Message: e.Message, Type: errorType(e.Code), Code: e.Code, Run: l.Run, Turn: l.Turn,
-		Retryable: e.Code.Retryable(), Explain: e.Explain, Ask: e.Ask,
+		Retryable: e.Retryable(), Explain: e.Explain, Ask: e.Ask,
 	}
 	if b, plain := body.plain(); plain {
 		return b

@@ -61,6 +61,7 @@ func TestWriteErrorRetry(t *testing.T) {
 		{err: &agentbus.Error{Code: agentbus.CodeOverloaded, RetryAfter: 1500 * time.Millisecond}, status: 503, seconds: "2", ms: "1500", typ: "server_error", retryableBody: true},
 		{err: &agentbus.Error{Code: agentbus.CodeDraining, RetryAfter: time.Microsecond}, status: 503, seconds: "1", ms: "1", typ: "server_error", retryableBody: true},
 		{err: &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: 400}, status: 502, seconds: "1", ms: "1000", typ: "server_error", retryableBody: true},
+		{err: &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: 503, Final: true, RetryAfter: time.Second}, status: 502, should: "false", typ: "server_error"}, // R11
 		{err: &agentbus.Error{Code: agentbus.CodeUnauthenticated}, status: 401, should: "false", typ: "authentication_error", authenticate: `Bearer realm="agentbus"`},
 		{err: &agentbus.Error{Code: agentbus.CodeForbidden}, status: 403, should: "false", typ: "permission_error"},
 		{err: &agentbus.Error{Code: agentbus.CodeAgentRedirected}, status: 502, should: "false", typ: "server_error"},

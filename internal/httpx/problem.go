@@ -38,7 +38,7 @@ func WriteProblemAs(w http.ResponseWriter, err error, status int) {
 	p := Problem{
 		Type: "urn:agentbus:error:" + string(e.Code), Title: strings.ReplaceAll(string(e.Code), "_", " "),
 		Status: status, Detail: e.Message, Instance: "urn:agentbus:request:" + w.Header().Get("X-Request-Id"),
-		Code: e.Code, Retryable: e.Code.Retryable(), Explain: e.Explain,
+		Code: e.Code, Retryable: e.Retryable(), Explain: e.Explain,
 	}
 	body, err := oneLine(p)
 	if err != nil { // an Observed or Limit that is no JSON
