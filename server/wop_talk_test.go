@@ -141,8 +141,12 @@ func TestWireConversation(t *testing.T) {
 		{`{"workflowId":"talk"}`, http.StatusConflict},
 		{`{"workflowId":"talk","inputs":{"seed":"x"}}`, http.StatusOK},
 	} {
-		if status, out := b.do("bob", http.MethodPost, "/v1/runs", c.body, "Idempotency-Key", "mended"); status != c.want {
+		status, out := b.do("alice", http.MethodPost, "/v1/runs", c.body, "Idempotency-Key", "mended")
+		if status != c.want {
 			t.Errorf("%s: %d %v, want %d", c.body, status, out, c.want)
+		}
+		if status == http.StatusCreated {
+			b.stands(out["runId"].(string), "completed")
 		}
 	}
 	snap := b.stands(ids[0], "completed")
@@ -165,7 +169,7 @@ func TestWireConversation(t *testing.T) {
 	if status, _ := b.do("bob", http.MethodGet, "/v1/runs/"+ids[0], ""); status != http.StatusNotFound {
 		t.Error("bob reads it:", status)
 	}
-	if _, out := b.do("alice", http.MethodGet, "/v1/runs?workflowId=talk", ""); len(out["runs"].([]any)) != 1 {
+	if _, out := b.do("alice", http.MethodGet, "/v1/runs?workflowId=talk", ""); len(out["runs"].([]any)) != 2 {
 		t.Error(out)
 	}
 	for body, want := range map[string]int{`{"workflowId":"talk"}`: 400, `{"workflowId":"none","inputs":{"seed":"x"}}`: 404, `{"workflowId":"talk","inputs":{"seed":[{"url":"x"}]}}`: 400} {
