@@ -313,13 +313,7 @@ func TestFinishedIsNotInFlight(t *testing.T) {
 func TestAttachMidStream(t *testing.T) {
 	t.Parallel()
 	more := make(chan struct{})
-	a := newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, helloEvent)
-		_ = http.NewResponseController(w).Flush()
-		<-more
-		_, _ = io.WriteString(w, loEvent+usageEvent+doneEvent)
-	})
+	a := newAgent(t, "critic", streamUntil(more, streamRest(loEvent+usageEvent+doneEvent)))
 	b := newBus(t, nil, a)
 	first := b.openStream("critic", turn("r", "t")...)
 	first.reads(helloEvent)

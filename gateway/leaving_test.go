@@ -265,13 +265,7 @@ func TestDetachedUntilItsRetry(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	letGo := sync.OnceFunc(func() { close(release) })
-	a := newAgent(t, "critic", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, helloEvent)
-		_ = http.NewResponseController(w).Flush()
-		<-release
-		_, _ = io.WriteString(w, loEvent+usageEvent+doneEvent)
-	})
+	a := newAgent(t, "critic", streamUntil(release, streamRest(loEvent+usageEvent+doneEvent)))
 	b := newBus(t, nil, a)
 	t.Cleanup(letGo) // before the agent is closed
 	for range 3 {    // the first and two retries, none of which waits for the end

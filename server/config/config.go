@@ -27,7 +27,7 @@ import (
 //	min, max  bounds, both included
 //	required  "true": there is no default
 //	or        the key that may stand in its place; exactly one of the two does
-//	pattern   the form of a text, for the schema; the loader says more when it checks it
+//	pattern   the form of a text, for the schema and the loader, which says more where it checks more
 //	keys      the form of the keys of a table, likewise
 //	for       the kinds of agent it belongs to, separated by |
 //	example   what the commented file shows for it when there is no default

@@ -43,7 +43,7 @@ func (l *loader) scalar(n *yaml.Node, f field, v reflect.Value, path string) {
 // form remembers that the value of the key at path has not the form that f asks
 // for.
 func (l *loader) form(f field, path, text string) {
-	if f.pattern != "" && !regexp.MustCompile(f.pattern).MatchString(text) {
+	if !f.fits(text) {
 		l.formless = append(l.formless, formless{path, f.example})
 	}
 }

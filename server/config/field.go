@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +34,22 @@ var (
 	typeLater      = reflect.TypeFor[later]()
 )
 
-var fieldCache sync.Map // reflect.Type → []field
+var (
+	fieldCache sync.Map // reflect.Type → []field
+	formCache  sync.Map // a pattern → *regexp.Regexp: a file may have a thousand values of one form
+)
+
+// fits reports whether text has the form that f asks for.
+func (f field) fits(text string) bool {
+	if f.pattern == "" {
+		return true
+	}
+	form, ok := formCache.Load(f.pattern)
+	if !ok {
+		form, _ = formCache.LoadOrStore(f.pattern, regexp.MustCompile(f.pattern))
+	}
+	return form.(*regexp.Regexp).MatchString(text) //nolint:errcheck // nothing else is stored there
+}
 
 // fieldsOf returns the keys of struct t in the order of their declaration.
 func fieldsOf(t reflect.Type) []field {
