@@ -12,7 +12,7 @@ import (
 // conn is one connection to the database. It works on SQLite itself, below its
 // driver for database/sql: the locks, copies and conversions that the driver needs
 // to share connections would be paid for nothing, as the committer is its only user
-// (decision 144). It is not safe for concurrent use.
+// (decision 136). It is not safe for concurrent use.
 type conn struct {
 	*handle
 
