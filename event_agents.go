@@ -44,7 +44,7 @@ type (
 		CallID     string          `json:"callId"`
 		Outcome    json.RawMessage `json:"outcome,omitempty"`
 		Error      *EventError     `json:"error,omitempty"`
-		Status     string          `json:"status,omitempty"` // ok, error, forbidden, rate_limited
+		Status     string          `json:"status,omitempty"`     // ok, error, forbidden, rate_limited
 		DurationMS *int64          `json:"durationMs,omitempty"` // nil: the tool was never called
 		ToolID     string          `json:"toolId"`
 		Result     json.RawMessage `json:"result,omitempty"`
