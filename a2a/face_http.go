@@ -31,6 +31,7 @@ type exchange struct {
 	binding Binding
 	id      []byte // of the JSON-RPC request, as it came
 	streams bool
+	whole   bool            // an error before the stream is a whole answer (A14)
 	params  json.RawMessage // as they came
 	digest  agentbus.Digest // of the parameters without their configuration (A19)
 
@@ -103,7 +104,7 @@ func (x *exchange) finish() {
 	case x.wrote:
 		_, _ = x.ResponseWriter.Write(ErrorOf(*failure).Event(x.binding, x.id)) // whoever left is not told
 		x.Flush()
-	case x.streams && x.binding == JSONRPC && ErrorOf(*failure).HTTPStatus(JSONRPC) == http.StatusOK:
+	case x.streams && !x.whole && x.binding == JSONRPC && ErrorOf(*failure).HTTPStatus(JSONRPC) == http.StatusOK:
 		x.head()
 		_, _ = x.ResponseWriter.Write(ErrorOf(*failure).Event(x.binding, x.id)) // as above
 		x.Flush()
@@ -211,7 +212,7 @@ func (f *Face) read(x *exchange, r *http.Request, s *Served, rest string) (in *h
 		(err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json")) { // A29
 		return nil, old, fault(CodeContentTypeNotSupported, "", "the body is not JSON by its Content-Type", "send application/json")
 	}
-	x.streams = streamed(method)
+	x.streams, x.whole = streamed(method), TakesWholeError(r)
 	x.params, x.digest = params, asked(params)
 	ctx := context.WithValue(log.AttachLogger(r.Context(), slog.New(slog.DiscardHandler)), exchangeKey{}, x)
 	in = r.Clone(ctx)

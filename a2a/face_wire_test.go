@@ -2,10 +2,13 @@ package a2a_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +16,11 @@ import (
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2aclient/agentcard"
 	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
+	"github.com/a2aproject/a2a-go/v2/a2asrv"
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 
+	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
 )
 
@@ -110,6 +116,42 @@ func TestFaceStreamError(t *testing.T) {
 	status, kind, body := u.post(t, "", rpc("SubscribeToTask", `{"id":"none"}`))
 	if status != 200 || kind != "text/event-stream" || !strings.HasPrefix(body, `data: {`) || !strings.Contains(body, "-32001") || strings.Count(body, "data:") != 1 {
 		t.Errorf("%d %s: %s", status, kind, body)
+	}
+	// A18: to those who read it whole it is a whole answer; what is no error is a stream.
+	status, kind, body = u.post(t, "", rpc("SubscribeToTask", `{"id":"none"}`), "User-Agent", "python-httpx/0.28.1")
+	if status != 200 || kind != "application/json" || gjson.Get(body, "error.code").Int() != -32001 || gjson.Get(body, "id").Str != "q-7" {
+		t.Errorf("%d %s: %s", status, kind, body)
+	}
+	if status, kind, _ = u.post(t, "", rpc("SendStreamingMessage", message("m", "x")), "User-Agent", "python-httpx/0.28.1"); status != 200 || kind != "text/event-stream" {
+		t.Errorf("%d %s", status, kind)
+	}
+}
+
+// A18: no member of an answer is named in snake_case, in metadata neither; and
+// another bus reads there what was used.
+func TestFaceTellsUsage(t *testing.T) {
+	t.Parallel()
+	used := agentbus.Usage{InputTokens: 7, CachedTokens: 2, OutputTokens: 5, Cost: 30, Estimated: true}
+	u := newBus(t, a2a.FaceConfig{}, agentbus.BackendFunc(func(context.Context, *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		return func(yield func(agentbus.Chunk, error) bool) {
+			yield(agentbus.Chunk{Text: "ok", Usage: &used, Finish: "stop"}, nil)
+		}
+	}), false)
+	_, _, body := u.post(t, "", rpc("SendMessage", message("m", "x")))
+	told := gjson.Get(body, "result.task.metadata.agentbus.usage").Raw
+	if told != `{"cachedTokens":2,"costMicros":30,"estimated":true,"inputTokens":7,"outputTokens":5}` {
+		t.Errorf("told %s in %s", told, body)
+	}
+	if found := regexp.MustCompile(`"[a-z]+(_[a-z]+)+":`).FindString(body); found != "" {
+		t.Errorf("%s in %s", found, body)
+	}
+	b := newBackend(t, a2a.BackendConfig{URL: peer(t, func(_ context.Context, x *a2asrv.ExecutorContext, emit func(sdk.Event) bool) {
+		m := sdk.NewMessage(sdk.MessageRoleAgent, sdk.NewTextPart("ok"))
+		m.SetMeta(a2a.MetadataKey, map[string]any{"usage": json.RawMessage(told)})
+		emit(m)
+	}, sdk.TransportProtocolJSONRPC, false)})
+	if got, err := collect(t, b, call("hello")); err != nil || got.Usage != used {
+		t.Errorf("read %+v: %v", got.Usage, err)
 	}
 }
 
