@@ -70,6 +70,9 @@ func TestFaceRefuses(t *testing.T) {
 		"A38 a file":                    {"", rpc("SendMessage", `{"message":{"messageId":"f","role":"ROLE_USER","parts":[{"raw":"/9g=","mediaType":"image/jpeg","filename":"cat.jpg"}]}}`), nil, 200, -32005, "CONTENT_TYPE_NOT_SUPPORTED"},
 		"A38 a part of nothing":         {"", rpc("SendMessage", `{"message":{"messageId":"g","role":"ROLE_USER","parts":[{"text":"x"},null]}}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"a page too long":               {"", rpc("ListTasks", `{"pageSize":101}`), nil, 200, -32602, "INVALID_PARAMS"},
+		"A18 a page of none":            {"", rpc("ListTasks", `{"pageSize":0}`), nil, 200, -32602, "INVALID_PARAMS"},
+		"A18 no task to read":           {"", rpc("GetTask", `{}`), nil, 200, -32602, "INVALID_PARAMS"},
+		"A18 no task to cancel":         {"", rpc("CancelTask", `{"id":""}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"a state that is none":          {"", rpc("ListTasks", `{"status":"TASK_STATE_DONE"}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"a history of less than none":   {"", rpc("GetTask", `{"id":"`+id+`","historyLength":-1}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"such a history of a list":      {"", rpc("ListTasks", `{"historyLength":-1}`), nil, 200, -32602, "INVALID_PARAMS"},
@@ -152,6 +155,49 @@ func TestFaceTellsUsage(t *testing.T) {
 	}, sdk.TransportProtocolJSONRPC, false)})
 	if got, err := collect(t, b, call("hello")); err != nil || got.Usage != used {
 		t.Errorf("read %+v: %v", got.Usage, err)
+	}
+}
+
+// A4, A18: the members of a request may be named in snake_case, as the TCK names
+// those of parameters: it is the same request. What an agent is told in metadata and
+// data, and what is unknown, stays as it came. What has no parameters needs none.
+func TestFaceReadsSnakeCase(t *testing.T) {
+	t.Parallel()
+	u := newBus(t, a2a.FaceConfig{}, speaks("%"), false)
+	const told = `{"message":{"message_id":"s","context_id":"c 1","role":"ROLE_USER","parts":[{"text":"my_text","media_type":"text/plain"},{"data":{"task_id":"d"}}],"metadata":{"page_size":1}},"configuration":{"history_length":1}}`
+	for _, c := range [][3]string{{"", rpc("SendMessage", told), "result."}, {"/rest/message:send", told, ""}} { // the second came before (A19)
+		path := c[0]
+		_, _, got := u.post(t, path, c[1])
+		sent := gjson.Get(got, c[2]+"task.history.0")
+		if sent.Get("messageId").Str != "s" || sent.Get("contextId").Str != "c 1" || sent.Get("parts.0.mediaType").Str != "text/plain" ||
+			sent.Get("parts.1.data.task_id").Str != "d" || sent.Get("metadata.page_size").Int() != 1 {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+	if n := u.calls.Load(); n != 1 {
+		t.Errorf("%d executions", n)
+	}
+	u.post(t, "", rpc("SendMessage", message("other", "x")))
+	for params, want := range map[string]string{
+		`{"context_id":"c 1"}`: "1 50 1", `{"page_size":1}`: "1 1 1", `{"context_id":"c 1","history_length":0}`: "1 50 0",
+	} {
+		_, _, got := u.post(t, "", rpc("ListTasks", params))
+		list := gjson.Get(got, "result")
+		if told := fmt.Sprint(len(list.Get("tasks").Array()), list.Get("pageSize").Int(), len(list.Get("tasks.0.history").Array())); told != want {
+			t.Errorf("%s: %s, want %s: %s", params, told, want, got)
+		}
+	}
+	resp, err := http.Get(u.URL + "/a2a/critic/rest/tasks?A2A-Version=1.0&pageSize=0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = resp.Body.Close(); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("a page of none: %d", resp.StatusCode)
+	}
+	for _, method := range []string{"ListTasks", "GetExtendedAgentCard"} {
+		if _, _, got := u.post(t, "", `{"jsonrpc":"2.0","id":"q-7","method":"`+method+`"}`); !gjson.Get(got, "result").Exists() {
+			t.Errorf("%s without parameters: %s", method, got)
+		}
 	}
 }
 
