@@ -116,7 +116,8 @@ func (a *answer) noCard(err error) error {
 
 // convertA2A looks at a whole answer under 200, and makes an event of one to a
 // caller that reads events: it would see an empty stream, and no error (A14). A
-// REST caller reads its errors from the status.
+// REST caller reads its errors from the status, and some read a whole answer; but
+// what may come again is kept in the form that everybody reads.
 func (a *answer) convertA2A(body []byte, kept http.Header) (sent, stored []byte, err error) {
 	x := a.exchange
 	e := x.envelope
@@ -141,7 +142,7 @@ func (a *answer) convertA2A(body []byte, kept http.Header) (sent, stored []byte,
 	if err := learn(&e.told); err != nil {
 		return nil, nil, err
 	}
-	if !e.call.Operation.Streams() || e.binding == a2a.REST && x.toldError() {
+	if !e.call.Operation.Streams() || x.toldError() && (e.binding == a2a.REST || e.whole && !x.want.again) {
 		return body, body, nil
 	}
 	kept["Content-Type"] = []string{"text/event-stream"}

@@ -78,6 +78,7 @@ type exchange struct {
 type want struct {
 	key       agentbus.Digest
 	mint      string // see agentbus.Reservation
+	again     bool   // its caller knows the key, and may ask again for the same answer
 	hold      agentbus.Hold
 	recording *agentbus.Recording
 }

@@ -36,6 +36,7 @@ func (g *Gateway) ledger(next http.Handler) http.Handler {
 			idempotencyKey = x.messageKey()
 		}
 		x.want.key, x.want.mint = x.key(idempotencyKey)
+		x.want.again = idempotencyKey != "" || !x.minted
 		x.digest(r)
 		mismatch := g.once(w, r, x, next)      //nolint:contextcheck // what ends a call is written for a caller that has left, too
 		if mismatch && g.cfg.ExecuteMismatch { // a call of its own, with a key of its own
