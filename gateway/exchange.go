@@ -53,6 +53,7 @@ type exchange struct {
 	seen       agentbus.Observation
 	deadline   *time.Timer // of the upstream call; nil before, and for what has none
 	wrote      bool        // the head of an answer is on its way
+	costTold   bool        // the agent said what the call cost
 	replay     string      // how a duplicate was answered without executing: hit, attached; "": it was not
 	// leads is set while this request leads its call: duplicates wait for what
 	// becomes of it. want is what it asks of the ledger. flight and attempt are
