@@ -70,7 +70,13 @@ func New(c Config) (*Gateway, error) { return build(c, nil) }
 // calls in common with it (G30): duplicates of a call that g serves attach to it,
 // what counts against limits counts on, and both drain and abort together. The
 // requests that g serves end as they began. DetachMax stays what it was.
-func (g *Gateway) Reconfigured(c Config) (*Gateway, error) { return build(c, g.live) }
+func (g *Gateway) Reconfigured(c Config) (*Gateway, error) {
+	next, err := build(c, g.live)
+	if err == nil {
+		g.lines.reconfigure(c.Router)
+	}
+	return next, err
+}
 
 func build(c Config, calls *live) (*Gateway, error) {
 	if err := c.check(); err != nil {
