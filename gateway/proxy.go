@@ -382,13 +382,17 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 	x.record.State, x.record.Usage, x.record.Unbilled = agentbus.CallVoided, u, unbilled
 	x.flight.change(func() { x.flight.call.State = agentbus.CallVoided })
 	faults.At(faults.VoidBefore)
-	err := g.cfg.Ledger.Void(context.WithoutCancel(ctx), agentbus.Voiding{
+	v := agentbus.Voiding{
 		ID: x.record.ID, Attempt: x.attempt, Status: x.record.Status, Code: e.Code, Message: message,
 		Usage: u, Unbilled: unbilled, Hold: x.want.hold, Sent: x.recorder.wasSent(), Answer: x.answered(), Ended: time.Now(),
-	})
+	}
+	err := g.cfg.Ledger.Void(context.WithoutCancel(ctx), v)
 	faults.At(faults.VoidAfter)
 	g.funds.released(x)
-	if err != nil { // the key frees itself when this process is gone, or with the next attempt
+	if err != nil { // the key frees itself with the next attempt, too, or when this process is gone
+		if agentbus.CodeOf(err) == agentbus.CodeStoreUnavailable {
+			g.late.keep(v)
+		}
 		g.log.LogAttrs(ctx, slog.LevelError, "attempt not voided", slog.String("request_id", x.requestID), slog.Any("error", err))
 	}
 	g.flights.leave(x.flight)

@@ -38,6 +38,7 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 			s.expire(ctx)
 			s.stopToo(ctx, known)
 			s.confer(ctx)
+			s.now().gateway.VoidLate(ctx)
 			if err := s.readDrained(ctx); err != nil && ctx.Err() == nil { // another bus may have drained one
 				s.log.LogAttrs(ctx, slog.LevelWarn, "cannot see which agents are drained", slog.Any("error", err))
 			}
