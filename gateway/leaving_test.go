@@ -284,9 +284,12 @@ func TestCallerLeavesNoDetaching(t *testing.T) {
 		}
 		<-told
 	}
-	b.await("r", func(calls []agentbus.CallRecord) bool {
+	calls := b.await("r", func(calls []agentbus.CallRecord) bool {
 		return len(calls) == 2 && calls[0].State == agentbus.CallVoided && calls[0].Cost == 0 && calls[1].State == agentbus.CallPassed
 	})
+	if !strings.Contains(calls[0].Message, "the caller left") { // and the agent did nothing wrong
+		t.Errorf("it is voided for %q", calls[0].Message)
+	}
 }
 
 // TestCallerLeavesAttachedAgent: G14, an agent with detaching off is told when

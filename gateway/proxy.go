@@ -347,6 +347,11 @@ func transportError(ctx context.Context, err error) error {
 		return errRunStopped
 	case errors.Is(cause, errAborted):
 		return &agentbus.Error{Code: agentbus.CodeDraining, Message: "the bus is shutting down", Err: err}
+	case errors.Is(cause, errCallerLeft):
+		return &agentbus.Error{
+			Code: agentbus.CodeAgentUnavailable, Message: "the caller left, and the call was ended with that", Err: errors.Join(err, cause),
+			Explain: &agentbus.Explain{Rule: "G14", Next: "send the same turn again; it is charged once"},
+		}
 	}
 	return &agentbus.Error{
 		Code: agentbus.CodeAgentUnavailable, Message: "the agent could not be reached, or its answer broke off", Err: errors.Join(err, cause),
