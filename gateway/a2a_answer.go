@@ -180,18 +180,25 @@ func finalFault(e *a2a.Error) bool {
 	return e.Code == a2a.CodeParse || e.Code <= a2a.CodeTaskNotFound && e.Code >= a2a.CodeVersionNotSupported || e.Code <= a2a.CodeInvalidRequest && e.Code >= a2a.CodeInvalidParams
 }
 
+// usageIn is what a frame tells of its usage.
+func usageIn(f *a2a.Frame) (u reported) {
+	for _, m := range f.Metadata {
+		if u = parseUsage(m); u.told() {
+			break
+		}
+	}
+	return u
+}
+
 // usageOfFrame returns what an answer says was used, or an estimate of what was sent
 // and said: the same for an answer that comes whole and one that is streamed. An error
 // that says nothing used nothing.
-func (x *exchange) usageOfFrame(f *a2a.Frame, heard func() a2a.Said) agentbus.Usage {
-	for _, m := range f.Metadata {
-		if u, ok := parseUsage(m); ok {
-			return u
+func (x *exchange) usageOfFrame(told reported, failed bool, heard func() a2a.Said) agentbus.Usage {
+	return x.used(told, func() agentbus.Usage {
+		if failed {
+			return agentbus.Usage{}
 		}
-	}
-	if f.Err != nil {
-		return agentbus.Usage{}
-	}
-	said, sent := heard(), a2a.SentBytes(x.body, x.envelope.binding)
-	return agentbus.Usage{InputTokens: int64(sent / bytesPerToken), OutputTokens: int64(said.Len() / bytesPerToken), Estimated: true}
+		said, sent := heard(), a2a.SentBytes(x.body, x.envelope.binding)
+		return agentbus.Usage{InputTokens: int64(sent / bytesPerToken), OutputTokens: int64(said.Len() / bytesPerToken), Estimated: true}
+	})
 }
