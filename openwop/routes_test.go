@@ -519,3 +519,27 @@ func TestBranchFromEveryEvent(t *testing.T) {
 		t.Errorf("under a lower threshold: %v", snap)
 	}
 }
+
+// E4: a run that was stopped when its driver had died is ended by whoever finds it,
+// with the reason that it was stopped for.
+func TestEndOfAStoppedOrphan(t *testing.T) {
+	t.Parallel()
+	dead := newBus(t)
+	run := agentbus.RunID(dead.start("conformance-cancellable"))
+	dead.left(string(run), "pending")
+	dead.close()
+	b := openBus(t, dead.path, func(c *openwop.Config) { c.Owner = "another" })
+	if err := b.store.StopRun(t.Context(), run, "alice", "enough", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	orphans, err := b.store.Orphans(t.Context(), agentbus.Claim{Owner: "another", TTL: time.Hour}, 1, func(string) bool { return false }, func(agentbus.ExecutionID) bool { return false })
+	if err != nil || len(orphans) != 1 {
+		t.Fatal(orphans, err)
+	}
+	if err := b.host.End(t.Context(), &orphans[0]); err != nil {
+		t.Fatal(err)
+	}
+	if snap := b.settle(string(run)); snap["status"] != "cancelled" || first(b.events(string(run)), "run.cancelled")["reason"] != "enough" {
+		t.Error(snap)
+	}
+}
