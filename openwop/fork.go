@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/eventlog"
 )
 
 // A forkRequest asks for a fork (E50).
@@ -27,7 +28,7 @@ func (h *Host) forkRun(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 	if err := h.body(r, &req); err != nil {
 		return err
 	}
-	overlay, err := h.readOverlay(&req)
+	overlay, err := h.readOverlay(&req, h.redactFor(r))
 	if err != nil {
 		return err
 	}
@@ -98,8 +99,9 @@ func laidOver(source, overlay json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// readOverlay checks the mode, and returns the options of the overlay.
-func (h *Host) readOverlay(req *forkRequest) (json.RawMessage, error) {
+// readOverlay checks the mode, and returns the options of the overlay without
+// secrets (E28).
+func (h *Host) readOverlay(req *forkRequest, redact *eventlog.Redactor) (json.RawMessage, error) {
 	var o struct {
 		Configurable json.RawMessage `json:"configurable"`
 	}
@@ -114,7 +116,7 @@ func (h *Host) readOverlay(req *forkRequest) (json.RawMessage, error) {
 		}
 		return nil, nil
 	case "branch":
-		return o.Configurable, checkConfigurable(o.Configurable, h.cfg.Conformance)
+		return redact.JSON(o.Configurable), checkConfigurable(o.Configurable, h.cfg.Conformance)
 	}
 	return nil, invalid("mode is replay or branch")
 }

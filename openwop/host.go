@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/eventlog"
 )
@@ -162,6 +164,8 @@ type Host struct {
 	ctx   context.Context //nolint:containedctx // of its drivers, which outlive requests
 	stop  context.CancelCauseFunc
 	going sync.WaitGroup
+
+	beginning singleflight.Group // of runs that are asked for, by id
 
 	mu        sync.Mutex // guards driven and followers
 	driven    map[agentbus.ExecutionID]context.CancelCauseFunc

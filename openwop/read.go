@@ -218,7 +218,7 @@ func (h *Host) cancelRun(w http.ResponseWriter, r *http.Request, p agentbus.Prin
 	if len(req.Reason) > maxReason {
 		return invalid("reason has more than %d bytes", maxReason)
 	}
-	s, err := h.cancel(r.Context(), e, h.cfg.Redact().Text(req.Reason), p.ID)
+	s, err := h.cancel(r.Context(), e, h.redactFor(r).Text(req.Reason), p.ID)
 	if err != nil {
 		return err
 	}
