@@ -381,15 +381,12 @@ const renewMost = 2 * time.Second
 
 // fold reads the state of a run.
 func (h *Host) fold(ctx context.Context, e *agentbus.Execution) (*Fold, error) {
-	f := NewFold(e.ID, e.Conversation)
+	f := foldOf(e)
 	for event, err := range h.cfg.Store.Events(ctx, e.ID, -1) {
 		if err != nil {
 			return nil, err
 		}
 		f.Add(event)
-	}
-	if s, ok := readSpec(e); ok && s.Fork != nil && len(s.Asked.Configurable) > 0 {
-		f.snap.Configurable = s.Asked.Configurable // the overlay of a branch
 	}
 	return f, nil
 }

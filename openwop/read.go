@@ -110,7 +110,7 @@ func (h *Host) events(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 		Follow: eventlog.Config{Source: h.cfg.Store, Execution: e.ID, After: after}, Modes: modes, Buffer: time.Duration(buffer) * time.Millisecond,
 	}
 	if modes.Values() {
-		s.State = NewFold(e.ID, e.Conversation)
+		s.State = foldOf(e)
 	}
 	ctx, cancel := h.while(r)
 	defer cancel()

@@ -3,6 +3,7 @@ package openwop_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"sync"
@@ -515,8 +516,14 @@ func TestBranchFromEveryEvent(t *testing.T) {
 	run := b.start("conformance-agent-low-confidence")
 	b.settle(run)
 	_, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+":fork", object{"mode": "branch", "fromSeq": 1, "runOptionsOverlay": object{"configurable": object{"escalationThreshold": 0.4}}})
-	if snap := b.settle(out["runId"].(string)); snap["status"] != "completed" || snap["configurable"].(object)["escalationThreshold"] != 0.4 {
+	snap := b.settle(out["runId"].(string))
+	if snap["status"] != "completed" || snap["configurable"].(object)["escalationThreshold"] != 0.4 {
 		t.Errorf("under a lower threshold: %v", snap)
+	}
+	_, frames := b.stream(out["runId"].(string), "?streamMode=values")
+	var last object // E14: the state that the stream tells is that of the run
+	if err := json.Unmarshal(frames[len(frames)-2].data, &last); err != nil || !cmp.Equal(last, snap) {
+		t.Errorf("the last state of its stream: %v\n%s", err, cmp.Diff(snap, last))
 	}
 }
 
