@@ -4,7 +4,9 @@ package openwop_test
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -144,6 +146,56 @@ func TestListBehindRetention(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" || status != http.StatusOK {
 		t.Error(status, diff)
+	}
+}
+
+// A readStore counts the events that are read.
+type readStore struct {
+	openwop.Store
+
+	read atomic.Int64
+}
+
+func (s *readStore) Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error] {
+	return func(yield func(agentbus.Event, error) bool) {
+		for e, err := range s.Store.Events(ctx, id, after) {
+			if s.read.Add(1); !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// A list reads of a run that is over where it begins and ends, however long it was,
+// and tells what GET of the run does; the page behind no run is none, not the last.
+func TestListIsBounded(t *testing.T) {
+	t.Parallel()
+	var store readStore
+	b := newBus(t, func(c *openwop.Config) { store.Store, c.Store = c.Store, &store })
+	events := spokenEvents()
+	for range 300 {
+		events = slices.Insert(events, 1, agentbus.Event{Type: agentbus.EventOutputChunk, Node: "a", Data: json.RawMessage(`{"nodeId":"a","chunk":"x","isLast":false}`)})
+	}
+	run := b.spoken(events...)
+	store.read.Store(0)
+	status, out, _ := b.do(http.MethodGet, "/v1/runs", nil)
+	if n := store.read.Load(); status != http.StatusOK || n > 2 {
+		t.Errorf("%d, %d events were read", status, n)
+	}
+	snap, listed := b.settle(run), out["runs"].([]any)[0].(object)
+	for _, name := range []string{"runId", "workflowId", "status", "startedAt", "completedAt"} {
+		if listed[name] != snap[name] {
+			t.Errorf("%s: listed as %v, it is %v", name, listed[name], snap[name])
+		}
+	}
+	if _, out, _ = b.do(http.MethodGet, "/v1/runs?before="+run, nil); len(out["runs"].([]any)) != 0 {
+		t.Errorf("behind the last: %v", out)
+	}
+	for _, key := range []string{"alice", "bob"} {
+		for _, before := range map[string][]string{"alice": {"run_x", "%00"}, "bob": {run}}[key] {
+			status, out, _ := b.do(http.MethodGet, "/v1/runs?before="+before, nil, "Authorization", "Bearer "+key)
+			b.refused("before "+before, http.StatusBadRequest, "validation_error", status, out)
+		}
 	}
 }
 
