@@ -2,6 +2,7 @@ package openwop
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -130,6 +131,10 @@ func (d *driver) copied() error {
 	}
 	var tape []agentbus.Event
 	for e, err := range d.cfg.Store.Events(d.reads, f.Source, -1) {
+		if agentbus.CodeOf(err) == agentbus.CodeReplyExpired { // nobody can go on with it, and it can be cancelled
+			d.fold.ending = cmp.Or(d.fold.ending, error(&nodeError{failure: fail(string(agentbus.CodeReplyExpired), "the events of its source are gone")}))
+			return nil
+		}
 		if err != nil {
 			return err
 		}

@@ -602,3 +602,31 @@ func TestEndOfAStoppedOrphan(t *testing.T) {
 		t.Error(snap)
 	}
 }
+
+// E10: a replay that waits ends when it is answered behind the retention of its source,
+// whose events it can no longer be held to.
+func TestReplayBehindRetention(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	source := b.start("conformance-approval")
+	b.settle(source)
+	_, out, _ := b.do(http.MethodPost, "/v1/runs/"+source+":fork", object{"mode": "replay"})
+	replay := out["runId"].(string)
+	b.left(replay, "running")
+	b.settle(replay)
+	accept := func(run string) {
+		if status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+"/interrupts/gate", object{"resumeValue": object{"action": "accept"}}); status != http.StatusOK {
+			t.Fatal(status, out)
+		}
+		b.left(run, "waiting-approval")
+		b.settle(run)
+	}
+	accept(source)
+	if n, err := b.store.ForgetEvents(t.Context(), time.Now().Add(time.Hour), 100); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	accept(replay)
+	if snap := b.settle(replay); snap["status"] != "failed" || snap["error"].(object)["code"] != "reply_expired" {
+		t.Error(snap)
+	}
+}
