@@ -423,8 +423,9 @@ func TestNothingSecretIsStored(t *testing.T) {
 	b.do(http.MethodPost, "/v1/runs/"+run+"/interrupts/gate", object{"resumeValue": object{"action": "accept", "why": planted}})
 	b.left(run, "waiting-approval")
 	b.settle(run)
+	b.do(http.MethodPost, "/v1/runs/"+run+":fork", object{"mode": "branch", "fromSeq": 1, "runOptionsOverlay": object{"configurable": object{"note": planted}}})
 	run = b.start("conformance-cancellable")
-	b.do(http.MethodPost, "/v1/runs/"+run+"/cancel", object{"reason": "for " + planted})
+	b.do(http.MethodPost, "/v1/runs/"+run+"/cancel", object{"reason": "for " + planted + " by " + callersKey}, "Authorization", "Bearer "+callersKey)
 	status, out, _ := b.do(http.MethodPost, "/v1/host/sample/agents/live-invoke", object{"agentId": "host:" + planted, "attemptTool": planted + ":x"})
 	if status != http.StatusOK {
 		t.Fatal(status, out)
@@ -436,7 +437,7 @@ func TestNothingSecretIsStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, secret := range []string{planted, "sk-abcdefghijklmnop0123"} {
+		for _, secret := range []string{planted, callersKey, "sk-abcdefghijklmnop0123"} {
 			if bytes.Contains(raw, []byte(secret)) {
 				t.Errorf("%s holds %s", filepath.Base(f), secret)
 			}

@@ -1,6 +1,7 @@
 package openwop
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -40,6 +41,15 @@ func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by str
 		return end.snap.Status, nil
 	}
 	return StatusCancelling, nil
+}
+
+// End ends the run of a workflow that was stopped when nobody drove it.
+func (h *Host) End(ctx context.Context, e *agentbus.Execution) error {
+	reason, err := h.cfg.Store.StopReason(ctx, e.Run)
+	if err != nil {
+		return err
+	}
+	return h.cancelOwn(ctx, e, cmp.Or(reason, "stopped"), "")
 }
 
 // cancelOwn ends the run of a workflow: here, or where it is driven. Who cancels it

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strings"
@@ -54,7 +55,7 @@ func (h *Host) create(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 	if err != nil {
 		return err
 	}
-	if err := h.start(r, p, id, &req); err != nil {
+	if err := h.startOnce(r, p, id, &req); err != nil {
 		if !repeated {
 			h.unclaim(r, p, id, err)
 		}
@@ -66,11 +67,11 @@ func (h *Host) create(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 		status = http.StatusOK
 	}
 	e, found, err := h.cfg.Store.Execution(r.Context(), id)
+	if err == nil && !found {
+		err = fmt.Errorf("run %s was begun and is not in the store", id)
+	}
 	if err != nil {
 		return err
-	}
-	if !found {
-		e = agentbus.Execution{ID: id, Conversation: req.WorkflowID, Began: time.Now()}
 	}
 	w.Header().Set("Location", "/v1/runs/"+string(id))
 	return answer(w, status, map[string]any{
@@ -232,11 +233,17 @@ func (h *Host) unclaim(r *http.Request, p agentbus.Principal, id agentbus.Execut
 	_ = h.cfg.Store.FreeRunKey(context.WithoutCancel(r.Context()), agentbus.RunKey{Payer: agentbus.Payer(p.ID), Key: key, Run: id})
 }
 
+// startOnce begins the run for all twins that ask at once: they learn together
+// whether it was refused (E6).
+func (h *Host) startOnce(r *http.Request, p agentbus.Principal, id agentbus.ExecutionID, req *createRequest) error {
+	_, err, _ := h.beginning.Do(string(id), func() (any, error) { return nil, h.start(r, p, id, req) })
+	return err
+}
+
 // start begins the run. One that there is already is left as it is, so that twins
 // make one.
 func (h *Host) start(r *http.Request, p agentbus.Principal, id agentbus.ExecutionID, req *createRequest) error {
-	auth := agentbus.NewCredential(r.Header.Get("Authorization"))
-	redact := h.cfg.Redact().With(eventlog.Secret{ID: "caller", Value: auth})
+	redact := h.redactFor(r)
 	clean := asked{
 		Inputs: redact.JSON(req.Inputs), Configurable: redact.JSON(req.Configurable), Metadata: redact.JSON(req.Metadata), Tags: req.Tags,
 	}
@@ -247,13 +254,18 @@ func (h *Host) start(r *http.Request, p agentbus.Principal, id agentbus.Executio
 	if h.cfg.workflow(req.WorkflowID) != nil {
 		return h.begin(ctx, id, spec{Workflow: req.WorkflowID, Asked: clean}, agentbus.Payer(p.ID))
 	}
-	st := conversationOf(id, req.WorkflowID, auth, &clean)
+	st := conversationOf(id, req.WorkflowID, agentbus.NewCredential(r.Header.Get("Authorization")), &clean)
 	st.Trace = traceOf(r.Header)
 	var ok bool
 	if st.Seed, ok = seedOf(req.Inputs); !ok {
 		return invalid("inputs.seed is missing: it is what the conversation begins with, as a string or as parts with text")
 	}
 	return h.cfg.Conversations.Start(ctx, st)
+}
+
+// redactFor takes secrets out of what a request brings, that of its caller too (E28).
+func (h *Host) redactFor(r *http.Request) *eventlog.Redactor {
+	return h.cfg.Redact().With(eventlog.Secret{ID: "caller", Value: agentbus.NewCredential(r.Header.Get("Authorization"))})
 }
 
 // conversationOf is a conversation to be begun as it was asked for.

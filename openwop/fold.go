@@ -28,7 +28,8 @@ type Fold struct {
 	ever        map[string]bool                      // nodes that ever asked
 	told        map[string]bool                      // nodes whose agent has told a decision since they were begun last
 	inputs      map[string]json.RawMessage
-	ending      error // what ends the run, when that stands in its events and the end does not
+	overlay     json.RawMessage // of a branch: the options in place of those of run.started
+	ending      error           // what ends the run, when that stands in its events and the end does not
 }
 
 // NewFold returns the state of a run without events.
@@ -38,6 +39,17 @@ func NewFold(id agentbus.ExecutionID, workflow string) *Fold {
 		channels: map[string]*channel{}, began: map[string]int{}, done: map[string]int{}, asked: map[string]int{},
 		open: map[string]suspended{}, questions: map[string]agentbus.InterruptPayload{}, ever: map[string]bool{}, told: map[string]bool{},
 	}
+}
+
+// foldOf returns the state of a run without events, under the options that it goes on
+// with when it is a branch: its first event tells those of its source.
+func foldOf(e *agentbus.Execution) *Fold {
+	f := NewFold(e.ID, e.Conversation)
+	if s, ok := readSpec(e); ok && s.Fork != nil {
+		f.overlay = s.Asked.Configurable
+		f.snap.Configurable = f.overlay
+	}
+	return f
 }
 
 // State returns the snapshot. What it refers to is the fold's own.
@@ -141,6 +153,9 @@ func (f *Fold) started(e *agentbus.Event) {
 	at := e.At.UTC()
 	f.snap.Status, f.snap.StartedAt = StatusRunning, &at
 	f.snap.Tags, f.snap.Metadata, f.snap.Configurable = p.Tags, p.Metadata, p.Configurable
+	if len(f.overlay) > 0 {
+		f.snap.Configurable = f.overlay
+	}
 	if p.WorkflowID != "" {
 		f.snap.WorkflowID = p.WorkflowID
 	}

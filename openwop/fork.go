@@ -2,6 +2,7 @@ package openwop
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/eventlog"
 )
 
 // A forkRequest asks for a fork (E50).
@@ -27,7 +29,7 @@ func (h *Host) forkRun(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 	if err := h.body(r, &req); err != nil {
 		return err
 	}
-	overlay, err := h.readOverlay(&req)
+	overlay, err := h.readOverlay(&req, h.redactFor(r))
 	if err != nil {
 		return err
 	}
@@ -98,8 +100,9 @@ func laidOver(source, overlay json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// readOverlay checks the mode, and returns the options of the overlay.
-func (h *Host) readOverlay(req *forkRequest) (json.RawMessage, error) {
+// readOverlay checks the mode, and returns the options of the overlay without
+// secrets (E28).
+func (h *Host) readOverlay(req *forkRequest, redact *eventlog.Redactor) (json.RawMessage, error) {
 	var o struct {
 		Configurable json.RawMessage `json:"configurable"`
 	}
@@ -114,7 +117,7 @@ func (h *Host) readOverlay(req *forkRequest) (json.RawMessage, error) {
 		}
 		return nil, nil
 	case "branch":
-		return o.Configurable, checkConfigurable(o.Configurable, h.cfg.Conformance)
+		return redact.JSON(o.Configurable), checkConfigurable(o.Configurable, h.cfg.Conformance)
 	}
 	return nil, invalid("mode is replay or branch")
 }
@@ -128,6 +131,10 @@ func (d *driver) copied() error {
 	}
 	var tape []agentbus.Event
 	for e, err := range d.cfg.Store.Events(d.reads, f.Source, -1) {
+		if agentbus.CodeOf(err) == agentbus.CodeReplyExpired { // nobody can go on with it, and it can be cancelled
+			d.fold.ending = cmp.Or(d.fold.ending, error(&nodeError{failure: fail(string(agentbus.CodeReplyExpired), "the events of its source are gone")}))
+			return nil
+		}
 		if err != nil {
 			return err
 		}

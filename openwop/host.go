@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/eventlog"
 )
@@ -162,6 +164,8 @@ type Host struct {
 	ctx   context.Context //nolint:containedctx // of its drivers, which outlive requests
 	stop  context.CancelCauseFunc
 	going sync.WaitGroup
+
+	beginning singleflight.Group // of runs that are asked for, by id
 
 	mu        sync.Mutex // guards driven and followers
 	driven    map[agentbus.ExecutionID]context.CancelCauseFunc
@@ -377,15 +381,12 @@ const renewMost = 2 * time.Second
 
 // fold reads the state of a run.
 func (h *Host) fold(ctx context.Context, e *agentbus.Execution) (*Fold, error) {
-	f := NewFold(e.ID, e.Conversation)
+	f := foldOf(e)
 	for event, err := range h.cfg.Store.Events(ctx, e.ID, -1) {
 		if err != nil {
 			return nil, err
 		}
 		f.Add(event)
-	}
-	if s, ok := readSpec(e); ok && s.Fork != nil && len(s.Asked.Configurable) > 0 {
-		f.snap.Configurable = s.Asked.Configurable // the overlay of a branch
 	}
 	return f, nil
 }

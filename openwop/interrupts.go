@@ -75,7 +75,7 @@ func (h *Host) resolve(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 		return err
 	}
 	auth := agentbus.NewCredential(r.Header.Get("Authorization"))
-	redact := h.cfg.Redact().With(eventlog.Secret{ID: "caller", Value: auth})
+	redact := h.redactFor(r)
 	id, res := open.interrupt(e.ID), agentbus.Resolution{Decision: decisionOf(value), By: p.ID, At: time.Now()}
 	if _, ours := readSpec(e); open.lacks() {
 		err = h.credited(r, e, res.Decision, auth)

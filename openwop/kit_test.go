@@ -25,7 +25,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const planted = "s3cr3t-of-the-writer"
+const (
+	planted    = "s3cr3t-of-the-writer"
+	callersKey = "k3y-of-alice" // another one of hers
+)
 
 // A bus is a host behind a real listener, over a real store.
 type bus struct {
@@ -40,7 +43,7 @@ type bus struct {
 
 func identify(r *http.Request) (agentbus.Principal, error) {
 	switch r.Header.Get("Authorization") {
-	case "Bearer alice":
+	case "Bearer alice", "Bearer " + callersKey:
 		return agentbus.Principal{ID: "alice"}, nil
 	case "Bearer bob":
 		return agentbus.Principal{ID: "bob"}, nil

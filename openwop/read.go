@@ -2,6 +2,8 @@ package openwop
 
 import (
 	"context"
+	"errors"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -30,8 +32,16 @@ func (h *Host) list(w http.ResponseWriter, r *http.Request, p agentbus.Principal
 	if err != nil {
 		return invalid("limit is not between 1 and %d", maxList)
 	}
+	before := q.Get("before")
+	if before != "" {
+		if _, err := h.find(r, p, before); errors.Is(err, errNoRun) { // none behind it would look like the end of the list
+			return invalid("before is no run of yours: send the id of the last one that you have")
+		} else if err != nil {
+			return err
+		}
+	}
 	runs, err := h.cfg.Store.PayersRuns(r.Context(), agentbus.RunQuery{
-		Payer: agentbus.Payer(p.ID), Workflow: q.Get("workflowId"), Before: agentbus.ExecutionID(q.Get("before")), Limit: limit,
+		Payer: agentbus.Payer(p.ID), Workflow: q.Get("workflowId"), Before: agentbus.ExecutionID(before), Limit: limit,
 	})
 	if err != nil {
 		return err
@@ -50,7 +60,10 @@ func (h *Host) list(w http.ResponseWriter, r *http.Request, p agentbus.Principal
 // summary is what a list tells of a run. One whose events are gone is told from its
 // row: it is over, and keeps no other from being listed.
 func (h *Host) summary(ctx context.Context, e *agentbus.Execution) (*Snapshot, error) {
-	f, err := h.fold(ctx, e)
+	f, err := h.ends(ctx, e)
+	if err == nil && !f.snap.Status.Terminal() {
+		f, err = h.fold(ctx, e)
+	}
 	if agentbus.CodeOf(err) == agentbus.CodeReplyExpired {
 		began, ended := e.Began.UTC(), e.Ended.UTC()
 		return &Snapshot{RunID: e.ID, WorkflowID: e.Conversation, Status: endOf(e.Halt), StartedAt: &began, CompletedAt: &ended}, nil
@@ -60,6 +73,29 @@ func (h *Host) summary(ctx context.Context, e *agentbus.Execution) (*Snapshot, e
 	}
 	s := f.State()
 	return &Snapshot{RunID: s.RunID, WorkflowID: s.WorkflowID, Status: s.Status, StartedAt: s.StartedAt, CompletedAt: s.CompletedAt}, nil
+}
+
+// ends folds the first event of a run and the last one: of a run that is over they
+// tell what a list does, however long it was.
+func (h *Host) ends(ctx context.Context, e *agentbus.Execution) (*Fold, error) {
+	f := foldOf(e)
+	if e.State != agentbus.RunDone {
+		return f, nil
+	}
+	n, err := h.cfg.Store.Appended(ctx, e.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range []agentbus.Position{0, n - 1} {
+		for ev, err := range h.cfg.Store.Events(ctx, e.ID, at-1) {
+			if err != nil {
+				return nil, err
+			}
+			f.Add(ev)
+			break
+		}
+	}
+	return f, nil
 }
 
 // number reads a whole number between least and most; "" is otherwise.
@@ -91,7 +127,7 @@ func (h *Host) events(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 	if err != nil {
 		return invalid("bufferMs is not between 0 and 5000")
 	}
-	if strings.Contains(r.Header.Get("Accept"), "application/json") {
+	if prefersJSON(r.Header) {
 		return h.allEvents(w, r, e, modes)
 	}
 	last := r.Header.Get("Last-Event-ID")
@@ -110,7 +146,7 @@ func (h *Host) events(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 		Follow: eventlog.Config{Source: h.cfg.Store, Execution: e.ID, After: after}, Modes: modes, Buffer: time.Duration(buffer) * time.Millisecond,
 	}
 	if modes.Values() {
-		s.State = NewFold(e.ID, e.Conversation)
+		s.State = foldOf(e)
 	}
 	ctx, cancel := h.while(r)
 	defer cancel()
@@ -120,6 +156,24 @@ func (h *Host) events(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 	// Otherwise the reader has left, or was too slow, or the store broke behind the
 	// first byte: it comes back.
 	return nil
+}
+
+// prefersJSON reports whether a request names JSON as what it accepts, and no stream of
+// events that it likes better (E12).
+func prefersJSON(h http.Header) bool {
+	likes := map[string]float64{}
+	for accepted := range strings.SplitSeq(strings.Join(h.Values("Accept"), ","), ",") {
+		kind, params, err := mime.ParseMediaType(accepted)
+		if err != nil {
+			continue
+		}
+		likes[kind] = 1
+		if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
+			likes[kind] = q
+		}
+	}
+	json := likes["application/json"]
+	return json > 0 && json >= likes["text/event-stream"]
 }
 
 // enter counts a follower in, unless there are too many.
@@ -218,7 +272,7 @@ func (h *Host) cancelRun(w http.ResponseWriter, r *http.Request, p agentbus.Prin
 	if len(req.Reason) > maxReason {
 		return invalid("reason has more than %d bytes", maxReason)
 	}
-	s, err := h.cancel(r.Context(), e, h.cfg.Redact().Text(req.Reason), p.ID)
+	s, err := h.cancel(r.Context(), e, h.redactFor(r).Text(req.Reason), p.ID)
 	if err != nil {
 		return err
 	}

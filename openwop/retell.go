@@ -77,7 +77,7 @@ func (h *Host) branchConversation(r *http.Request, e *agentbus.Execution, id age
 		}
 	}
 	auth := agentbus.NewCredential(r.Header.Get("Authorization"))
-	st := conversationOf(id, e.Conversation, auth, &asked{Configurable: h.cfg.Redact().JSON(f.overlay)})
+	st := conversationOf(id, e.Conversation, auth, &asked{Configurable: f.overlay})
 	st.From, st.Turns, st.Trace = e.Run, turns, traceOf(r.Header)
 	return h.cfg.Conversations.Start(r.Context(), st)
 }

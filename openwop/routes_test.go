@@ -3,7 +3,10 @@ package openwop_test
 
 import (
 	"context"
+	"encoding/json"
+	"iter"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -143,6 +146,56 @@ func TestListBehindRetention(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" || status != http.StatusOK {
 		t.Error(status, diff)
+	}
+}
+
+// A readStore counts the events that are read.
+type readStore struct {
+	openwop.Store
+
+	read atomic.Int64
+}
+
+func (s *readStore) Events(ctx context.Context, id agentbus.ExecutionID, after agentbus.Position) iter.Seq2[agentbus.Event, error] {
+	return func(yield func(agentbus.Event, error) bool) {
+		for e, err := range s.Store.Events(ctx, id, after) {
+			if s.read.Add(1); !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// A list reads of a run that is over where it begins and ends, however long it was,
+// and tells what GET of the run does; the page behind no run is none, not the last.
+func TestListIsBounded(t *testing.T) {
+	t.Parallel()
+	var store readStore
+	b := newBus(t, func(c *openwop.Config) { store.Store, c.Store = c.Store, &store })
+	events := spokenEvents()
+	for range 300 {
+		events = slices.Insert(events, 1, agentbus.Event{Type: agentbus.EventOutputChunk, Node: "a", Data: json.RawMessage(`{"nodeId":"a","chunk":"x","isLast":false}`)})
+	}
+	run := b.spoken(events...)
+	store.read.Store(0)
+	status, out, _ := b.do(http.MethodGet, "/v1/runs", nil)
+	if n := store.read.Load(); status != http.StatusOK || n > 2 {
+		t.Errorf("%d, %d events were read", status, n)
+	}
+	snap, listed := b.settle(run), out["runs"].([]any)[0].(object)
+	for _, name := range []string{"runId", "workflowId", "status", "startedAt", "completedAt"} {
+		if listed[name] != snap[name] {
+			t.Errorf("%s: listed as %v, it is %v", name, listed[name], snap[name])
+		}
+	}
+	if _, out, _ = b.do(http.MethodGet, "/v1/runs?before="+run, nil); len(out["runs"].([]any)) != 0 {
+		t.Errorf("behind the last: %v", out)
+	}
+	for _, key := range []string{"alice", "bob"} {
+		for _, before := range map[string][]string{"alice": {"run_x", "%00"}, "bob": {run}}[key] {
+			status, out, _ := b.do(http.MethodGet, "/v1/runs?before="+before, nil, "Authorization", "Bearer "+key)
+			b.refused("before "+before, http.StatusBadRequest, "validation_error", status, out)
+		}
 	}
 }
 
@@ -515,7 +568,65 @@ func TestBranchFromEveryEvent(t *testing.T) {
 	run := b.start("conformance-agent-low-confidence")
 	b.settle(run)
 	_, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+":fork", object{"mode": "branch", "fromSeq": 1, "runOptionsOverlay": object{"configurable": object{"escalationThreshold": 0.4}}})
-	if snap := b.settle(out["runId"].(string)); snap["status"] != "completed" || snap["configurable"].(object)["escalationThreshold"] != 0.4 {
+	snap := b.settle(out["runId"].(string))
+	if snap["status"] != "completed" || snap["configurable"].(object)["escalationThreshold"] != 0.4 {
 		t.Errorf("under a lower threshold: %v", snap)
+	}
+	_, frames := b.stream(out["runId"].(string), "?streamMode=values")
+	var last object // E14: the state that the stream tells is that of the run
+	if err := json.Unmarshal(frames[len(frames)-2].data, &last); err != nil || !cmp.Equal(last, snap) {
+		t.Errorf("the last state of its stream: %v\n%s", err, cmp.Diff(snap, last))
+	}
+}
+
+// E4: a run that was stopped when its driver had died is ended by whoever finds it,
+// with the reason that it was stopped for.
+func TestEndOfAStoppedOrphan(t *testing.T) {
+	t.Parallel()
+	dead := newBus(t)
+	run := agentbus.RunID(dead.start("conformance-cancellable"))
+	dead.left(string(run), "pending")
+	dead.close()
+	b := openBus(t, dead.path, func(c *openwop.Config) { c.Owner = "another" })
+	if err := b.store.StopRun(t.Context(), run, "alice", "enough", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	orphans, err := b.store.Orphans(t.Context(), agentbus.Claim{Owner: "another", TTL: time.Hour}, 1, func(string) bool { return false }, func(agentbus.ExecutionID) bool { return false })
+	if err != nil || len(orphans) != 1 {
+		t.Fatal(orphans, err)
+	}
+	if err := b.host.End(t.Context(), &orphans[0]); err != nil {
+		t.Fatal(err)
+	}
+	if snap := b.settle(string(run)); snap["status"] != "cancelled" || first(b.events(string(run)), "run.cancelled")["reason"] != "enough" {
+		t.Error(snap)
+	}
+}
+
+// E10: a replay that waits ends when it is answered behind the retention of its source,
+// whose events it can no longer be held to.
+func TestReplayBehindRetention(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	source := b.start("conformance-approval")
+	b.settle(source)
+	_, out, _ := b.do(http.MethodPost, "/v1/runs/"+source+":fork", object{"mode": "replay"})
+	replay := out["runId"].(string)
+	b.left(replay, "running")
+	b.settle(replay)
+	accept := func(run string) {
+		if status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+"/interrupts/gate", object{"resumeValue": object{"action": "accept"}}); status != http.StatusOK {
+			t.Fatal(status, out)
+		}
+		b.left(run, "waiting-approval")
+		b.settle(run)
+	}
+	accept(source)
+	if n, err := b.store.ForgetEvents(t.Context(), time.Now().Add(time.Hour), 100); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	accept(replay)
+	if snap := b.settle(replay); snap["status"] != "failed" || snap["error"].(object)["code"] != "reply_expired" {
+		t.Error(snap)
 	}
 }

@@ -136,6 +136,33 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// E12: who names JSON gets JSON, unless a stream is liked better.
+func TestAccept(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	run := b.start("conformance-noop")
+	b.settle(run)
+	for accept, want := range map[string]string{
+		"application/json": "application/json", "Application/JSON; charset=utf-8": "application/json", "application/json, text/plain, */*": "application/json",
+		"text/event-stream;q=0.5, application/json": "application/json", "text/html, application/json;q=0.1": "application/json",
+		"": "text/event-stream", "*/*": "text/event-stream", "text/event-stream, application/json;q=0.9": "text/event-stream",
+		"application/json;q=0, */*": "text/event-stream", "application/jsonl": "text/event-stream", ";;": "text/event-stream",
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v1/runs/"+run+"/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Authorization": {"Bearer alice"}, "Accept": {accept}}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = res.Body.Close(); res.Header.Get("Content-Type") != want {
+			t.Errorf("Accept %q: %s", accept, res.Header.Get("Content-Type"))
+		}
+	}
+}
+
 // E14: values gives the state at once, after every change, and at the end.
 func TestValues(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +35,69 @@ func (s *stage) Resume(context.Context, agentbus.RunID, agentbus.Credential) err
 
 func (s *stage) Resolve(context.Context, agentbus.InterruptID, agentbus.Resolution, agentbus.Credential) error {
 	return nil
+}
+
+// A refusing Starter takes nothing up: a run that is being begun is left to who does,
+// as a bus leaves it, and refused once all who ask for it have its key.
+type refusing struct {
+	stage
+
+	begun sync.Map
+	asked chan struct{} // closed when all have it
+}
+
+// A countedStore tells when so many keys were claimed.
+type countedStore struct {
+	openwop.Store
+
+	keys  atomic.Int32
+	asked chan struct{}
+}
+
+const twins = 8
+
+func (r *countedStore) ClaimRunKey(ctx context.Context, k agentbus.RunKey, at time.Time) (agentbus.RunKey, bool, error) {
+	known, claimed, err := r.Store.ClaimRunKey(ctx, k, at)
+	if r.keys.Add(1) == twins {
+		close(r.asked)
+	}
+	return known, claimed, err
+}
+
+func (r *refusing) Workflow(name string) *openwop.Workflow { return &openwop.Workflow{ID: name} }
+
+func (r *refusing) Start(_ context.Context, st openwop.Start) error {
+	if _, twin := r.begun.LoadOrStore(st.Run, true); twin {
+		return nil
+	}
+	defer r.begun.Delete(st.Run)
+	<-r.asked
+	return &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "no"}
+}
+
+// E6: twins of a run that is refused are refused with it, and its key is free.
+func TestTwinsOfARefusedRun(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	b := newBus(t, func(c *openwop.Config) {
+		c.Store, c.Conversations = &countedStore{Store: c.Store, asked: asked}, &refusing{asked: asked}
+	})
+	begin := func(seed string) (int, object) {
+		status, out, _ := b.do(http.MethodPost, "/v1/runs", object{"workflowId": "talk", "inputs": object{"seed": seed}}, "Idempotency-Key", "k")
+		return status, out
+	}
+	var asking sync.WaitGroup
+	for range twins {
+		asking.Go(func() {
+			if status, out := begin("hello"); status != http.StatusBadRequest {
+				t.Errorf("a twin: %d %v", status, out)
+			}
+		})
+	}
+	asking.Wait()
+	if status, out := begin("mended"); status != http.StatusBadRequest {
+		t.Errorf("another body under its key: %d %v", status, out)
+	}
 }
 
 // spoken writes a conversation of alice's that has ended.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -167,5 +168,38 @@ func TestDeclaredAgents(t *testing.T) {
 	}
 	if diff := cmp.Diff([]row{{"inner", 0, "alice", 0}, {"a", 2, "alice", 10_000}, {"b", 2, "alice", 20_000}}, rows(t, s, "r")); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+// E4, R19: a run that was stopped when nobody drove it is ended by a bus that serves
+// its store, and no agent is called; so is one whose conversation has changed since.
+func TestStoppedOrphansEnd(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "a")
+	path := filepath.Join(t.TempDir(), "bus.db")
+	s := buildAt(t, path, fmt.Sprintf(twoAgents, a.URL+"/v1", a.URL+"/v1"))
+	run, err := s.Submit(t.Context(), server.Start{Conversation: "inner", Seed: "go"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Store().StopRun(t.Context(), run, "ops", "enough", time.Now()); err != nil { // and dies behind that
+		t.Fatal(err)
+	}
+	closed(t, s)
+	s = buildAt(t, path, strings.Replace(fmt.Sprintf(twoAgents, a.URL+"/v1", a.URL+"/v1"), "max_turns: 2", "max_turns: 3", 1))
+	defer closed(t, s)
+	defer serve(t, s)()
+	soon(t, "its end", func() bool { return stored(t, s, run).State == agentbus.RunDone })
+	var last agentbus.Event
+	for e, err := range s.Store().Events(t.Context(), agentbus.ExecutionID(run), -1) {
+		if last = e; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last.Type != agentbus.EventRunCancelled || !strings.Contains(string(last.Data), `"reason":"enough"`) {
+		t.Errorf("it ends with %s %s", last.Type, last.Data)
+	}
+	if n := len(a.headers()); n > 0 {
+		t.Errorf("an agent was called %d times", n)
 	}
 }

@@ -152,8 +152,12 @@ func (w *workers) skips(run agentbus.RunID) bool {
 // errAlone says that a run is nothing for this process.
 var errAlone = errors.New("left alone")
 
-// perform drives a run to its halt, or until it is to be left.
+// perform drives a run to its halt, or until it is to be left. One that was stopped is
+// ended: its driver died before it was told, or who stopped it died behind that.
 func (w *workers) perform(ctx context.Context, e *agentbus.Execution) error {
+	if _, err := w.store.Renew(ctx, e.Lease, w.cfg.Workers.Lease); agentbus.CodeOf(err) == agentbus.CodeRunStopped {
+		return w.endOrphan(ctx, e)
+	}
 	if openwop.Drives(e) {
 		err := w.wop.Drive(ctx, e.ID)
 		if errors.Is(err, openwop.ErrAlone) {
@@ -178,6 +182,20 @@ func (w *workers) perform(ctx context.Context, e *agentbus.Execution) error {
 			cancel(conversation.ErrLeave)
 		}
 	}
+	return nil
+}
+
+// endOrphan ends a run that was stopped when nobody drove it.
+func (w *workers) endOrphan(ctx context.Context, e *agentbus.Execution) (err error) {
+	if openwop.Drives(e) {
+		err = w.wop.End(ctx, e)
+	} else {
+		err = w.end(ctx, e)
+	}
+	if err != nil {
+		return errors.Join(err, w.handBack(ctx, e))
+	}
+	w.log.LogAttrs(ctx, slog.LevelInfo, "stopped run ended", slog.String("run", string(e.Run)))
 	return nil
 }
 

@@ -17,10 +17,10 @@ const drivers = `WITH RECURSIVE drivers (owner) AS (
 
 // orphansOf selects the running runs under the leases of owner $1 that have
 // expired, or under all of its leases, those that ended first before the
-// others; not those of stopped runs, nor those of $2.
+// others; not those of $2.
 const (
 	orphansOf = "SELECT " + executionColumns + ` FROM executions
-		WHERE state = 'running' AND id = run AND owner = $1 AND id <> ALL($2) AND NOT EXISTS (SELECT 1 FROM stopped_runs WHERE stopped_runs.run = executions.run)`
+		WHERE state = 'running' AND id = run AND owner = $1 AND id <> ALL($2)`
 	expiredOf = orphansOf + " AND expires <= " + nowMicros + " ORDER BY expires LIMIT $3"
 	allOf     = orphansOf + " ORDER BY expires NULLS FIRST LIMIT $3"
 	unlocked  = " FOR NO KEY UPDATE SKIP LOCKED" // what another process claims at this moment is no orphan any more
@@ -35,9 +35,10 @@ const orphanPage = 256
 // once each gets others, and none waits. They are returned under the lease of
 // the claim; a claim without an Owner only looks. A run that serves a call of
 // somebody else, nested ones among them, is none: who calls it calls again. A
-// stopped run is none. Halt is why it stopped last, if it did. What it costs
-// grows with the orphans and with how many processes drive runs, not with the
-// runs that are driven. alive and skip must not use the store.
+// stopped run is one until somebody has ended it: its claim is told with Renew.
+// Halt is why it stopped last, if it did. What it costs grows with the orphans and
+// with how many processes drive runs, not with the runs that are driven. alive and
+// skip must not use the store.
 func (s *Store) Orphans(ctx context.Context, claim agentbus.Claim, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error) {
 	const what = "look for orphans"
 	if limit <= 0 {

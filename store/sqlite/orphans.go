@@ -18,10 +18,10 @@ const drivers = `WITH RECURSIVE drivers (owner) AS (
 
 // orphansOf selects the running runs under the leases of owner ?1 that have
 // expired at ?2, or under all of its leases, those that ended first before the
-// others; not those of stopped runs.
+// others.
 const (
 	orphansOf = "SELECT " + executionColumns + ` FROM executions
-		WHERE state = 'running' AND id = run AND owner = ?1 AND NOT EXISTS (SELECT 1 FROM stopped_runs WHERE stopped_runs.run = executions.run)`
+		WHERE state = 'running' AND id = run AND owner = ?1`
 	expiredOf = orphansOf + " AND expires <= ?2 ORDER BY expires"
 	allOf     = orphansOf + " ORDER BY expires"
 )
@@ -31,10 +31,10 @@ const (
 // most limit of them and none that skip names. Of several processes that look at
 // once each gets others. They are returned under the lease of the claim; a claim
 // without an Owner only looks. A run that serves a call of somebody else, nested
-// ones among them, is none: who calls it calls again. A stopped run is none. Halt
-// is why it stopped last, if it did. What it costs grows with the orphans and
-// with how many processes drive runs, not with the runs that are driven. alive
-// and skip must not use the store.
+// ones among them, is none: who calls it calls again. A stopped run is one until
+// somebody has ended it: its claim is told with Renew. Halt is why it stopped last,
+// if it did. What it costs grows with the orphans and with how many processes drive
+// runs, not with the runs that are driven. alive and skip must not use the store.
 func (s *Store) Orphans(ctx context.Context, claim agentbus.Claim, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error) {
 	const what = "look for orphans"
 	owners, err := list(ctx, s, what, (*row).text, drivers)

@@ -15,7 +15,7 @@ var orphans = map[string]func(*place){
 	"ARunThatIsDrivenIsNoOrphan":            aRunThatIsDrivenIsNoOrphan,
 	"OnlyRunsOfTheirOwnAreOrphans":          onlyRunsOfTheirOwnAreOrphans,
 	"ADriverOfAStoppedRunIsTold":            aDriverOfAStoppedRunIsTold,
-	"AStoppedRunIsNoOrphan":                 aStoppedRunIsNoOrphan,
+	"AStoppedRunIsAnOrphanUntilItIsOver":    aStoppedRunIsAnOrphanUntilItIsOver,
 	"AsManyOrphansAsAskedFor":               asManyOrphansAsAskedFor,
 	"EachOrphanIsClaimedOnce":               eachOrphanIsClaimedOnce,
 	"AClaimByNobodyWaitsForADriver":         aClaimByNobodyWaitsForADriver,
@@ -82,12 +82,18 @@ func onlyRunsOfTheirOwnAreOrphans(p *place) { // R19
 	same(t, "orphans", len(orphaned(t, p, 9, "")), 0)
 }
 
-func aStoppedRunIsNoOrphan(p *place) { // R16, R19
+func aStoppedRunIsAnOrphanUntilItIsOver(p *place) { // R16, R19
 	t := p.t
 	opened(t, p, "run_a")
-	opened(t, p, "run_b")
 	ok(t, "stop", p.StopRun(t.Context(), "run_a", "ops", "", began))
-	same(t, "orphans", orphaned(t, p, 9, ""), []agentbus.ExecutionID{"run_b"})
+	same(t, "driven", len(orphaned(t, p, 9, "host:1")), 0)
+	found, err := p.Orphans(t.Context(), agentbus.Claim{Owner: "host:2", TTL: time.Hour}, 9, func(string) bool { return false }, func(agentbus.ExecutionID) bool { return false })
+	ok(t, "claim", err)
+	same(t, "its driver died", len(found), 1)
+	_, err = p.Renew(t.Context(), found[0].Lease, time.Hour)
+	refused(t, "renew", err, agentbus.CodeRunStopped)
+	ok(t, "halt", p.Halt(t.Context(), found[0].Lease, agentbus.Halt{Kind: agentbus.HaltAbort, Failed: true}))
+	same(t, "over", len(orphaned(t, p, 9, "")), 0)
 }
 
 func aDriverOfAStoppedRunIsTold(p *place) { // R16
