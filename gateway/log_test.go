@@ -62,14 +62,14 @@ func TestAccessLog(t *testing.T) {
 		t.Fatalf("%d lines, want %d", len(lines), len(ids))
 	}
 	all := []string{
-		"agent", "attempts", "caller", "code", "cost_micros", "depth", "level", "method", "msg", "parent_turn", "path", "payer", "request_id", "run", "speaker", "state", "status", "time", "took", "turn",
+		"agent", "attempts", "caller", "code", "cost_micros", "depth", "level", "method", "msg", "parent_turn", "path", "payer", "request_id", "result", "run", "speaker", "state", "status", "time", "took", "turn",
 	}
 	for i, want := range []map[string]any{
 		{
 			"method": "POST", "path": chatRoute, "run": "r", "turn": "r.t0.critic", "parent_turn": "r.t9.boss", "depth": 2.0, "speaker": "zoe", "caller": "relay", "payer": "alice",
-			"agent": "critic", "state": "settled", "status": 200.0, "code": "", "attempts": 1.0, "cost_micros": 607.0, "request_id": ids[0],
+			"agent": "critic", "state": "settled", "result": "settled", "status": 200.0, "code": "", "attempts": 1.0, "cost_micros": 607.0, "request_id": ids[0],
 		},
-		{"caller": "alice", "payer": "alice", "state": "settled", "status": 200.0, "cost_micros": 0.0, "attempts": 1.0},
+		{"caller": "alice", "payer": "alice", "state": "settled", "result": "replayed", "status": 200.0, "cost_micros": 0.0, "attempts": 1.0},
 		{"state": "refused", "status": 429.0, "code": "bridge_depth_exceeded", "attempts": 0.0, "depth": 4.0},
 		{"state": "refused", "status": 404.0, "code": "agent_not_found"},
 		{"state": "refused", "status": 401.0, "code": "unauthenticated", "caller": "", "payer": ""},

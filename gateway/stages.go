@@ -93,7 +93,7 @@ func (g *Gateway) access(r *http.Request, x *exchange) {
 		slog.String("request_id", x.requestID), slog.String("method", r.Method), slog.String("path", r.URL.Path),
 		slog.String("run", string(c.Run)), slog.String("turn", string(c.TurnKey.ID)), slog.String("parent_turn", string(c.Parent)),
 		slog.Int("depth", c.Depth), slog.String("speaker", c.Speaker.Wire()), slog.String("caller", c.Caller),
-		slog.String("payer", string(c.Payer)), slog.String("agent", c.Agent), slog.String("state", string(c.State)),
+		slog.String("payer", string(c.Payer)), slog.String("agent", c.Agent), slog.String("state", string(c.State)), slog.String("result", string(x.result())),
 		slog.Int("status", c.Status), slog.String("code", string(c.Code)), slog.Int("attempts", c.Attempts),
 		slog.Int64("cost_micros", int64(c.Cost)), slog.Duration("took", c.Ended.Sub(c.Began)), x.traceAttr())
 	_ = g.log.Handler().Handle(r.Context(), line) // a log that cannot be written has nobody to tell

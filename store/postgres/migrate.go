@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -36,11 +37,45 @@ func prepare(ctx context.Context, config *pgx.ConnConfig, log *slog.Logger) erro
 	case version == newest:
 		return nil
 	}
+	if version, err = alone(ctx, db, version, newest); err != nil || version >= newest {
+		return err // another one has migrated meanwhile
+	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate to schema %d: %w", newest, err)
 	}
 	log.LogAttrs(ctx, slog.LevelInfo, "store is up to date", slog.String("database", config.Database), slog.Int64("schema", newest))
 	return nil
+}
+
+// errInUse is why the tables of a database stay as they are.
+var errInUse = errors.New("its tables are older than this version, and other processes use it, which would go on writing them as they were; end all of them first")
+
+// alone waits until no other process uses a database whose tables are older: it
+// would go on without counting what the new tables do (decision 147). One that
+// was killed is known to be dead after beatLasts. It returns the version that the
+// tables have then, and fails with [errInUse] when somebody stays.
+func alone(ctx context.Context, db *sql.DB, version, newest int64) (int64, error) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(beatLasts + beatEvery); 0 < version && version < newest; {
+		var used bool
+		err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM owners WHERE expires > "+nowMicros+")").Scan(&used)
+		if err != nil || !used {
+			return version, err
+		}
+		if time.Now().After(late) {
+			return version, errInUse
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return version, fmt.Errorf("%w: %w", errInUse, ctx.Err())
+		}
+		if version, err = identify(ctx, db); err != nil {
+			return version, err
+		}
+	}
+	return version, nil
 }
 
 // schema returns the migrations, the schema version of a database, and the newest
@@ -80,7 +115,7 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 		return nil, err
 	}
 	return goose.NewProvider(goose.DialectPostgres, db, folder, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()),
-		goose.WithSessionLocker(locker))
+		goose.WithSessionLocker(locker), goose.WithAllowOutofOrder(true)) // builds between two releases may lack one that came beside others
 }
 
 // identify returns the schema version of a database: 0 when it is empty. It

@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -21,30 +23,49 @@ const schemaVersion = 30
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migrate brings an older schema up to date. Each migration is one transaction
-// that also sets user_version, so that a store that is up to date opens without
-// asking goose. When two processes migrate at once, the one that loses a
-// migration goes on behind it, or finds the work done.
-func (s *Store) migrate(ctx context.Context, dsn string) error {
-	connector, err := sqlite.NewConnector(dsn)
+// errInUse is why the tables of a store stay as they are.
+var errInUse = errors.New("its tables are older than this version, and another process has it open, " +
+	"which would go on writing them as they were; end that process first")
+
+// migrateAlone brings the tables of a store up to date that other processes may
+// use: one of an older version that goes on would not count what the new tables
+// do (decision 147). It fails with [errInUse] while there is one, and keeps others
+// from opening the file until it is done. It is one try, and leaves no writer:
+// who waits for others must not keep them waiting.
+func (s *Store) migrateAlone(ctx context.Context, dsn string) error {
+	writer := s.writer
+	s.writer = nil
+	if err := writer.close(); err != nil {
+		return err
+	}
+	// Two that wait with the file open would keep each other waiting.
+	db, err := pool(strings.Replace(dsn, busyTimeout, "busy_timeout(0)&_pragma=locking_mode(EXCLUSIVE)", 1))
 	if err != nil {
 		return err
 	}
-	db := sql.OpenDB(connector)
 	defer func() { _ = db.Close() }() // everything is committed, or rolled back
-	folder, err := fs.Sub(migrations, "migrations")
+	db.SetMaxOpenConns(1)             // which keeps the lock that its first transaction takes
+	if _, err := db.ExecContext(ctx, "BEGIN IMMEDIATE; COMMIT"); err != nil {
+		if code := sqliteCode(err); code == codes.SQLITE_BUSY || code == codes.SQLITE_LOCKED {
+			err = fmt.Errorf("%w: %w", errInUse, err)
+		}
+		return err
+	}
+	return upgrade(ctx, db)
+}
+
+// migrate makes the tables of a store that is empty. When two processes do at
+// once, the one that loses a migration goes on behind it, or finds the work done.
+func (s *Store) migrate(ctx context.Context, dsn string) error {
+	db, err := pool(dsn)
 	if err != nil {
 		return err
 	}
-	provider, err := goose.NewProvider(goose.DialectSQLite3, db, folder, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()),
-		goose.WithGoMigrations(goose.NewGoMigration(3, &goose.GoFunc{RunTx: chainKnownCalls}, nil)))
-	if err != nil {
-		return err
-	}
+	defer func() { _ = db.Close() }() // everything is committed, or rolled back
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for range migrateTries {
-		if _, err = provider.Up(ctx); err == nil {
+		if err = upgrade(ctx, db); err == nil {
 			return nil
 		}
 		if version, verr := s.identify(); verr == nil && version == schemaVersion {
@@ -59,7 +80,36 @@ func (s *Store) migrate(ctx context.Context, dsn string) error {
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("migrate to schema %d: %w", schemaVersion, err)
+	return err
+}
+
+// pool returns the connections that migrations use.
+func pool(dsn string) (*sql.DB, error) {
+	connector, err := sqlite.NewConnector(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
+}
+
+// upgrade runs the migrations that a store lacks. Each is one transaction that
+// also sets user_version, so that a store that is up to date opens without asking
+// goose. Stores of builds between two releases may lack one that came beside
+// others.
+func upgrade(ctx context.Context, db *sql.DB) error {
+	folder, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	provider, err := goose.NewProvider(goose.DialectSQLite3, db, folder, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()),
+		goose.WithAllowOutofOrder(true), goose.WithGoMigrations(goose.NewGoMigration(3, &goose.GoFunc{RunTx: chainKnownCalls}, nil)))
+	if err != nil {
+		return err
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("migrate to schema %d: %w", schemaVersion, err)
+	}
+	return nil
 }
 
 // migrateTries is how often a migration is tried that fails: another process

@@ -1,13 +1,19 @@
 package sqlite_test
 
 import (
+	"context"
+	"errors"
 	"os"
+	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pressly/goose/v3"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/store/sqlite"
 )
 
 // oldSchema makes a store in dir as the first schema had it, with the rows that
@@ -103,6 +109,54 @@ func TestAnOldStoreIsMigrated(t *testing.T) {
 	}
 	if all, err := s.Keys(t.Context()); err != nil || len(all) != 1 || all[0].Principal.Grants != nil {
 		t.Errorf("keys: %+v, %v", all, err)
+	}
+}
+
+// Tables that another process may be writing are not made newer under it, and are
+// as soon as it has ended, by one of those that wait (decision 147); a migration
+// that came beside others is made up for.
+func TestAStoreInUseIsNotMigrated(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	oldSchema(t, dir, oldRows)
+	older := beside(t, dir)
+	provider, err := goose.NewProvider(goose.DialectSQLite3, older, os.DirFS("migrations"), goose.WithDisableGlobalRegistry(true), goose.WithAllowOutofOrder(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := provider.UpTo(t.Context(), 27); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := provider.ApplyVersion(t.Context(), 29, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := older.ExecContext(t.Context(), "PRAGMA journal_mode = WAL; SELECT count(*) FROM calls"); err != nil { // as a store has it open
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "bus.db")
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := sqlite.Open(ctx, sqlite.Config{Path: path}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while another uses it: %v", err)
+	}
+	if version, _, err := sqlite.Schema(path); version != 29 || err != nil {
+		t.Errorf("its schema is %d, %v", version, err)
+	}
+	var wait sync.WaitGroup
+	for range 3 {
+		wait.Go(func() {
+			s, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			closed(t, s)
+		})
+	}
+	closed(t, older)
+	wait.Wait()
+	if version, newest, err := sqlite.Schema(path); version != newest || err != nil {
+		t.Errorf("its schema is %d, %v, want %d", version, err, newest)
 	}
 }
 

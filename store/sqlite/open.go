@@ -2,10 +2,11 @@ package sqlite
 
 import (
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -17,6 +18,9 @@ import (
 
 // applicationID marks our files; see the first migration.
 const applicationID = 0x61676273
+
+// busyTimeout is how long a statement waits for other connections.
+const busyTimeout = "busy_timeout(10000)"
 
 // creating keeps two stores of this process from creating a file at once. A
 // process that closes any descriptor of a file loses all its POSIX locks on
@@ -42,11 +46,8 @@ func (s *Store) open(ctx context.Context, path string, wall func() time.Time) er
 	// into the file every 16 MiB writes a page once that changed often. What is
 	// erased is overwritten in the pages that are written anyway.
 	dsn := (&url.URL{Scheme: "file", Path: filepath.ToSlash(path)}).String() +
-		"?mode=rw&_error_rc=1&_dqs=0&_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=cache_size(-8192)" +
+		"?mode=rw&_error_rc=1&_dqs=0&_txlock=immediate&_pragma=" + busyTimeout + "&_pragma=cache_size(-8192)" +
 		"&_pragma=wal_autocheckpoint(4000)&_pragma=secure_delete(fast)&_pragma=synchronous(" + synchronous + ")"
-	if s.writer, err = dial(dsn); err != nil {
-		return unusable(path, err)
-	}
 	if s.scratch == "" {
 		if s.file, err = named(path); err != nil {
 			return unusable(path, err)
@@ -131,10 +132,10 @@ func (f *file) there() error {
 
 // unusable says why the file cannot be a store and what to do.
 func unusable(path string, err error) error {
-	switch sqliteCode(err) {
-	case 0:
+	switch code := sqliteCode(err); {
+	case code == 0, errors.Is(err, errInUse):
 		return fmt.Errorf("the store %s: %w", path, err)
-	case codes.SQLITE_NOTADB:
+	case code == codes.SQLITE_NOTADB:
 		return fmt.Errorf("%s is not a SQLite database and was left as it is; name another file: %w", path, err)
 	}
 	return fmt.Errorf("the store %s cannot be opened: %s: %w", path, advice(err), err)
@@ -148,15 +149,17 @@ const openWithin = 30 * time.Second
 // process opens the same file at this moment, or openWithin is over. Switching to
 // write-ahead logging answers SQLITE_BUSY at once, whatever the busy timeout.
 func patiently(ctx context.Context, f func() error) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
 	for late := time.Now().Add(openWithin); ; {
 		err := f()
 		if code := sqliteCode(err); code != codes.SQLITE_BUSY && code != codes.SQLITE_LOCKED || time.Now().After(late) {
 			return err
 		}
+		wait := 10 * time.Millisecond
+		if errors.Is(err, errInUse) { // by one that waits for the same, perhaps: let one of them look alone
+			wait += rand.N(200 * time.Millisecond) //nolint:gosec // no secret depends on it
+		}
 		select {
-		case <-tick.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -164,7 +167,12 @@ func patiently(ctx context.Context, f func() error) error {
 }
 
 // prepare brings the file up to date. It may be repeated.
-func (s *Store) prepare(ctx context.Context, path, dsn string, wall func() time.Time) error {
+func (s *Store) prepare(ctx context.Context, path, dsn string, wall func() time.Time) (err error) {
+	if s.writer == nil {
+		if s.writer, err = dial(dsn); err != nil {
+			return err
+		}
+	}
 	version, err := s.identify()
 	if err != nil {
 		return err
@@ -179,10 +187,18 @@ func (s *Store) prepare(ctx context.Context, path, dsn string, wall func() time.
 	if m := mode.text(); m != "wal" {
 		return fmt.Errorf("its file system cannot hold a write-ahead log (journal mode %q); put it on a local disk", m)
 	}
-	if version < schemaVersion {
-		if err := s.migrate(ctx, dsn); err != nil {
-			return err
+	switch {
+	case version == 0: // nobody can be at work there
+		err = s.migrate(ctx, dsn)
+	case version < schemaVersion:
+		if err = s.migrateAlone(ctx, dsn); err == nil {
+			s.writer, err = dial(dsn)
 		}
+	}
+	if err != nil {
+		return err
+	}
+	if version < schemaVersion {
 		s.log.InfoContext(ctx, "store is up to date", "path", path, "schema", schemaVersion)
 	}
 	if err := s.loadInstallKey(); err != nil {
@@ -214,7 +230,7 @@ func (s *Store) loadInstallKey() error {
 	r, found, err := s.writer.first(query)
 	if err == nil && !found {
 		key := make([]byte, 32)
-		_, _ = rand.Read(key) // never fails since Go 1.24
+		_, _ = crand.Read(key) // never fails since Go 1.24
 		if _, err = s.writer.exec("INSERT INTO meta (name, value) VALUES ('install_key', ?1) ON CONFLICT (name) DO NOTHING", key); err == nil {
 			r, _, err = s.writer.first(query)
 		}
