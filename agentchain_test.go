@@ -126,6 +126,9 @@ func TestChainsOnlyRise(t *testing.T) {
 				}
 				return
 			}
+			if want := (agentbus.AgentChain{Hop: at.Hop + 1, MaxHops: at.MaxHops, Final: at.Hop+1 >= at.MaxHops}); next != want {
+				t.Fatalf("after %+v comes %+v", at, next)
+			}
 			limit := rapid.IntRange(0, 8).Draw(t, "limit of the receiver")
 			claimed := next
 			if rapid.Bool().Draw(t, "lies") {
