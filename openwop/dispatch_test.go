@@ -1,3 +1,4 @@
+//nolint:errcheck // a document without the member that is looked at fails its test
 package openwop_test
 
 import (

@@ -192,6 +192,9 @@ func TestOutsideConformance(t *testing.T) {
 		status, out, _ := b.do(http.MethodPost, "/v1/host/sample/"+path, object{})
 		b.refused(path, http.StatusNotFound, "not_found", status, out)
 	}
+	if err := newBus(t).host.AddMockAgent("mine", "{}"); err == nil { // not within it either, but for its own workflows
+		t.Error("a workflow of another name has a mock agent")
+	}
 	status, out, _ := b.do(http.MethodPost, "/v1/runs", object{"workflowId": "x", "configurable": object{"mockProvider": object{"id": "x"}}})
 	b.refused("mockProvider", http.StatusForbidden, "mock_provider_forbidden", status, out) // E7
 }
