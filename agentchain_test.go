@@ -139,6 +139,9 @@ func TestChainsOnlyRise(t *testing.T) {
 				got, err = got.Bound(limit)
 			}
 			if err != nil {
+				if claimed == next && limit >= next.Hop {
+					t.Fatalf("%+v after %+v, with a limit of %d: %v", claimed, at, limit, err)
+				}
 				return // refused: nobody was called
 			}
 			most = min(most, limit, claimed.MaxHops)
