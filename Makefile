@@ -14,7 +14,7 @@ UV       := $(BIN)/uv-$(UV_VERSION)/bin/uv
 HELM     := $(BIN)/helm-engine
 
 .DEFAULT_GOAL := build
-.PHONY: build release site clients test ahead lint race bench microbench soak fuzz interop console vuln tidy tools help
+.PHONY: build release site clients suites test ahead lint race bench microbench soak fuzz interop console vuln tidy tools help
 
 build: ## build bin/agentbus, without cgo
 	CGO_ENABLED=0 go build -trimpath -o bin/agentbus ./cmd/agentbus
@@ -65,6 +65,9 @@ interop: interop/node_modules/.package-lock.json ## run the tests in interop/ wi
 
 clients: interop/.venv/ready interop/adk/.venv/ready $(HELM) ## install the clients, and the Envoy, that the documents show, for their test, and Helm's engine for the chart's
 clients: interop/node_modules/.package-lock.json interop/mastra/node_modules/.package-lock.json
+
+suites: ## fetch the public test data that tests read, pinned there, into the module cache
+	cd "$$(mktemp -d)" && go mod download github.com/nst/JSONTestSuite@v0.0.0-20241122125541-1ef36fa01286
 
 console: ## run the tests in browser/ with a real browser before the console, on Node; CHROMIUM names another one
 	cd browser && npm ci --no-audit --no-fund && npm test

@@ -44,8 +44,8 @@ type (
 		CallID     string          `json:"callId"`
 		Outcome    json.RawMessage `json:"outcome,omitempty"`
 		Error      *EventError     `json:"error,omitempty"`
-		Status     string          `json:"status,omitempty"` // ok, error, forbidden, rate_limited
-		DurationMS int64           `json:"durationMs"`
+		Status     string          `json:"status,omitempty"`     // ok, error, forbidden, rate_limited
+		DurationMS *int64          `json:"durationMs,omitempty"` // nil: the tool was never called
 		ToolID     string          `json:"toolId"`
 		Result     json.RawMessage `json:"result,omitempty"`
 	}
@@ -99,7 +99,8 @@ func NewToolCalled(agent, tool, call string, inputs json.RawMessage) AgentToolCa
 	return AgentToolCalled{AgentID: agent, ToolName: tool, CallID: call, Inputs: inputs, ToolID: tool, Arguments: inputs}
 }
 
-// NewToolReturned returns what came of c: failed is nil where outcome is given.
+// NewToolReturned returns what came of c, which was called: failed is nil where
+// outcome is given.
 func NewToolReturned(c *AgentToolCalled, outcome json.RawMessage, failed *EventError, durationMS int64) AgentToolReturned {
 	status := "ok"
 	if failed != nil {
@@ -107,8 +108,16 @@ func NewToolReturned(c *AgentToolCalled, outcome json.RawMessage, failed *EventE
 	}
 	return AgentToolReturned{
 		AgentID: c.AgentID, ToolName: c.ToolName, CallID: c.CallID, Outcome: outcome, Error: failed, Status: status,
-		DurationMS: durationMS, ToolID: c.ToolName, Result: outcome,
+		DurationMS: &durationMS, ToolID: c.ToolName, Result: outcome,
 	}
+}
+
+// NewToolDenied returns that c was never called, and why: status is forbidden or
+// rate_limited. It took no time, and has none.
+func NewToolDenied(c *AgentToolCalled, status string, why *EventError) AgentToolReturned {
+	r := NewToolReturned(c, nil, why, 0)
+	r.Status, r.DurationMS = status, nil
+	return r
 }
 
 // NewHandoff returns a hand-over under both families of names (E1).

@@ -191,13 +191,18 @@ func (a *answer) meter(meta map[string]any) {
 		var u struct {
 			agentbus.Usage
 
-			Prompt     int64 `json:"prompt_tokens"`
-			Completion int64 `json:"completion_tokens"`
+			Prompt     int64           `json:"prompt_tokens"`
+			Completion int64           `json:"completion_tokens"`
+			Input      int64           `json:"inputTokens"` // as a face tells it
+			Cached     int64           `json:"cachedTokens"`
+			Output     int64           `json:"outputTokens"`
+			Charged    agentbus.Micros `json:"costMicros"`
 		}
-		if json.Unmarshal(raw, &u) != nil || min(u.InputTokens, u.OutputTokens, u.CachedTokens, u.Prompt, u.Completion, int64(u.Cost)) < 0 {
+		if json.Unmarshal(raw, &u) != nil || min(u.InputTokens, u.OutputTokens, u.CachedTokens, u.Prompt, u.Completion, u.Input, u.Cached, u.Output, int64(u.Cost), int64(u.Charged)) < 0 {
 			continue
 		}
-		u.InputTokens, u.OutputTokens = max(u.InputTokens, u.Prompt), max(u.OutputTokens, u.Completion)
+		u.InputTokens, u.OutputTokens = max(u.InputTokens, u.Prompt, u.Input), max(u.OutputTokens, u.Completion, u.Output)
+		u.CachedTokens, u.Cost = max(u.CachedTokens, u.Cached), max(u.Cost, u.Charged)
 		a.usage = &u.Usage
 		return
 	}

@@ -257,7 +257,8 @@ func WriteError(w http.ResponseWriter, b Binding, id []byte, err error) {
 
 // WriteStreamError is WriteError for a request that is answered with a stream. A
 // client that finds 200 reads events, and some look at nothing else: what would be
-// a whole answer under 200 is the one event of a stream (A14).
+// a whole answer under 200 is the one event of a stream (A14), but for those of
+// [TakesWholeError].
 func WriteStreamError(w http.ResponseWriter, b Binding, id []byte, err error) {
 	if e := ErrorOf(err); e.HTTPStatus(b) == http.StatusOK {
 		httpx.WriteErrorAs(w, e, http.StatusOK, "text/event-stream", e.Event(b, id))

@@ -30,6 +30,8 @@ var (
 	errNoPush   = fault(CodePushNotSupported, "", "push notifications are not served", "stream, or subscribe to the task")
 	errConflict = fault(CodeInvalidParams, "MESSAGE_ID_CONFLICT", "another message came under this id", "give every message an id of its own; send the same message again unchanged")
 	errHistory  = fault(CodeInvalidParams, "", "historyLength is negative", "send 0 for no history, or leave it out for all of it")
+	errPage     = fault(CodeInvalidParams, "", "pageSize is not from 1 to 100", "leave it out for 50")
+	errNoID     = fault(CodeInvalidParams, "", "there is no id of a task", "send the id of a task")
 	errOther    = fault(CodeInvalidParams, "", "the task belongs to another context", "leave the context out, or name the task's own")
 	errNoCaller = &agentbus.Error{Code: agentbus.CodeInternal, Message: "the request did not come through the gateway"}
 )
@@ -40,6 +42,9 @@ func (h handler) of(ctx context.Context, id string) (t agentbus.Task, err error)
 	r, ok := FromContext(ctx)
 	if !ok {
 		return t, errNoCaller
+	}
+	if id == "" {
+		return t, errNoID
 	}
 	t, found, err := h.config.Tasks.Task(ctx, id)
 	if err == nil && (!found || t.Agent != r.Agent || t.Principal != r.Caller.ID) { // X34
@@ -119,7 +124,7 @@ func (h handler) ListTasks(ctx context.Context, req *sdk.ListTasksRequest) (*sdk
 		q.Limit = req.PageSize
 	}
 	if q.Limit < 1 || q.Limit > pageMost {
-		return nil, failed(ctx, fault(CodeInvalidParams, "", "pageSize is not from 1 to 100", "leave it out for 50"))
+		return nil, failed(ctx, errPage)
 	}
 	if q.State == "TASK_STATE_UNSPECIFIED" { // as ProtoJSON writes none
 		q.State = ""

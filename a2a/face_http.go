@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"github.com/a2aproject/a2a-go/v2/log"
+	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
 )
@@ -31,6 +32,7 @@ type exchange struct {
 	binding Binding
 	id      []byte // of the JSON-RPC request, as it came
 	streams bool
+	whole   bool            // an error before the stream is a whole answer (A14)
 	params  json.RawMessage // as they came
 	digest  agentbus.Digest // of the parameters without their configuration (A19)
 
@@ -103,7 +105,7 @@ func (x *exchange) finish() {
 	case x.wrote:
 		_, _ = x.ResponseWriter.Write(ErrorOf(*failure).Event(x.binding, x.id)) // whoever left is not told
 		x.Flush()
-	case x.streams && x.binding == JSONRPC && ErrorOf(*failure).HTTPStatus(JSONRPC) == http.StatusOK:
+	case x.streams && !x.whole && x.binding == JSONRPC && ErrorOf(*failure).HTTPStatus(JSONRPC) == http.StatusOK:
 		x.head()
 		_, _ = x.ResponseWriter.Write(ErrorOf(*failure).Event(x.binding, x.id)) // as above
 		x.Flush()
@@ -191,27 +193,34 @@ func (f *Face) read(x *exchange, r *http.Request, s *Served, rest string) (in *h
 	if err != nil {
 		return nil, false, &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "the request body could not be read to its end", Err: err}
 	}
-	method, params := "", json.RawMessage(body)
+	method, params := rest, json.RawMessage(body)
+	var call map[string]json.RawMessage // of JSON-RPC
 	if x.binding == JSONRPC {
-		x.id = PeekID(body)
-		var call struct {
-			Method string          `json:"method"`
-			Params json.RawMessage `json:"params"`
+		x.id, method, params = PeekID(body), "", nil
+		if json.Unmarshal(body, &call) == nil {
+			_ = json.Unmarshal(call["method"], &method) // the SDK refuses what is no name
+			params = call["params"]
 		}
-		if err := json.Unmarshal(body, &call); err == nil {
-			method, params = call.Method, call.Params
-		}
-	} else {
-		method = rest
 	}
 	if old, err = version(r, s.Compat); err != nil {
 		return nil, old, err
+	}
+	if !old {
+		if x.binding == REST {
+			body = camel(body)
+			params = body
+		} else {
+			body, params = respelled(body, call, method, params)
+		}
+	}
+	if !old && asksNoPage(x.binding, method, params, r.URL.Query()) {
+		return nil, old, errPage
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); r.Method == http.MethodPost && len(body) > 0 && r.Header.Get("Content-Type") != "" &&
 		(err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json")) { // A29
 		return nil, old, fault(CodeContentTypeNotSupported, "", "the body is not JSON by its Content-Type", "send application/json")
 	}
-	x.streams = streamed(method)
+	x.streams, x.whole = streamed(method), TakesWholeError(r)
 	x.params, x.digest = params, asked(params)
 	ctx := context.WithValue(log.AttachLogger(r.Context(), slog.New(slog.DiscardHandler)), exchangeKey{}, x)
 	in = r.Clone(ctx)
@@ -229,6 +238,30 @@ func (f *Face) read(x *exchange, r *http.Request, s *Served, rest string) (in *h
 		}
 	}
 	return in, old, nil
+}
+
+// respelled returns a call of JSON-RPC and its parameters with the names that the SDK reads, and
+// with parameters where a method needs none: it reads none where there are none.
+func respelled(body []byte, call map[string]json.RawMessage, method string, params json.RawMessage) ([]byte, json.RawMessage) {
+	told := camel(params)
+	if len(told) == 0 && (method == "ListTasks" || method == "GetExtendedAgentCard") {
+		told = json.RawMessage("{}")
+	}
+	if call == nil || bytes.Equal(told, params) {
+		return body, params
+	}
+	call["params"] = told
+	return written(call, body), told
+}
+
+// asksNoPage reports whether a list of no tasks a page is asked for, which the SDK
+// does not tell from one of as many as there are by default.
+func asksNoPage(b Binding, method string, params json.RawMessage, query url.Values) bool {
+	if b == REST {
+		return query.Get("pageSize") == "0" && strings.HasSuffix(method, "/tasks")
+	}
+	size := gjson.GetBytes(params, "pageSize")
+	return method == "ListTasks" && size.Type == gjson.Number && size.Num == 0
 }
 
 // streamed reports whether a method, or the path of one, streams, in either

@@ -2,10 +2,13 @@ package a2a_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +16,11 @@ import (
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2aclient/agentcard"
 	"github.com/a2aproject/a2a-go/v2/a2acompat/a2av0"
+	"github.com/a2aproject/a2a-go/v2/a2asrv"
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 
+	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
 )
 
@@ -64,6 +70,9 @@ func TestFaceRefuses(t *testing.T) {
 		"A38 a file":                    {"", rpc("SendMessage", `{"message":{"messageId":"f","role":"ROLE_USER","parts":[{"raw":"/9g=","mediaType":"image/jpeg","filename":"cat.jpg"}]}}`), nil, 200, -32005, "CONTENT_TYPE_NOT_SUPPORTED"},
 		"A38 a part of nothing":         {"", rpc("SendMessage", `{"message":{"messageId":"g","role":"ROLE_USER","parts":[{"text":"x"},null]}}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"a page too long":               {"", rpc("ListTasks", `{"pageSize":101}`), nil, 200, -32602, "INVALID_PARAMS"},
+		"A18 a page of none":            {"", rpc("ListTasks", `{"pageSize":0}`), nil, 200, -32602, "INVALID_PARAMS"},
+		"A18 no task to read":           {"", rpc("GetTask", `{}`), nil, 200, -32602, "INVALID_PARAMS"},
+		"A18 no task to cancel":         {"", rpc("CancelTask", `{"id":""}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"a state that is none":          {"", rpc("ListTasks", `{"status":"TASK_STATE_DONE"}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"a history of less than none":   {"", rpc("GetTask", `{"id":"`+id+`","historyLength":-1}`), nil, 200, -32602, "INVALID_PARAMS"},
 		"such a history of a list":      {"", rpc("ListTasks", `{"historyLength":-1}`), nil, 200, -32602, "INVALID_PARAMS"},
@@ -110,6 +119,85 @@ func TestFaceStreamError(t *testing.T) {
 	status, kind, body := u.post(t, "", rpc("SubscribeToTask", `{"id":"none"}`))
 	if status != 200 || kind != "text/event-stream" || !strings.HasPrefix(body, `data: {`) || !strings.Contains(body, "-32001") || strings.Count(body, "data:") != 1 {
 		t.Errorf("%d %s: %s", status, kind, body)
+	}
+	// A18: to those who read it whole it is a whole answer; what is no error is a stream.
+	status, kind, body = u.post(t, "", rpc("SubscribeToTask", `{"id":"none"}`), "User-Agent", "python-httpx/0.28.1")
+	if status != 200 || kind != "application/json" || gjson.Get(body, "error.code").Int() != -32001 || gjson.Get(body, "id").Str != "q-7" {
+		t.Errorf("%d %s: %s", status, kind, body)
+	}
+	if status, kind, _ = u.post(t, "", rpc("SendStreamingMessage", message("m", "x")), "User-Agent", "python-httpx/0.28.1"); status != 200 || kind != "text/event-stream" {
+		t.Errorf("%d %s", status, kind)
+	}
+}
+
+// A18: no member of an answer is named in snake_case, in metadata neither; and
+// another bus reads there what was used.
+func TestFaceTellsUsage(t *testing.T) {
+	t.Parallel()
+	used := agentbus.Usage{InputTokens: 7, CachedTokens: 2, OutputTokens: 5, Cost: 30, Estimated: true}
+	u := newBus(t, a2a.FaceConfig{}, agentbus.BackendFunc(func(context.Context, *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		return func(yield func(agentbus.Chunk, error) bool) {
+			yield(agentbus.Chunk{Text: "ok", Usage: &used, Finish: "stop"}, nil)
+		}
+	}), false)
+	_, _, body := u.post(t, "", rpc("SendMessage", message("m", "x")))
+	told := gjson.Get(body, "result.task.metadata.agentbus.usage").Raw
+	if told != `{"cachedTokens":2,"costMicros":30,"estimated":true,"inputTokens":7,"outputTokens":5}` {
+		t.Errorf("told %s in %s", told, body)
+	}
+	if found := regexp.MustCompile(`"[a-z]+(_[a-z]+)+":`).FindString(body); found != "" {
+		t.Errorf("%s in %s", found, body)
+	}
+	b := newBackend(t, a2a.BackendConfig{URL: peer(t, func(_ context.Context, x *a2asrv.ExecutorContext, emit func(sdk.Event) bool) {
+		m := sdk.NewMessage(sdk.MessageRoleAgent, sdk.NewTextPart("ok"))
+		m.SetMeta(a2a.MetadataKey, map[string]any{"usage": json.RawMessage(told)})
+		emit(m)
+	}, sdk.TransportProtocolJSONRPC, false)})
+	if got, err := collect(t, b, call("hello")); err != nil || got.Usage != used {
+		t.Errorf("read %+v: %v", got.Usage, err)
+	}
+}
+
+// A4, A18: the members of a request may be named in snake_case, as the TCK names
+// those of parameters: it is the same request. What an agent is told in metadata and
+// data, and what is unknown, stays as it came. What has no parameters needs none.
+func TestFaceReadsSnakeCase(t *testing.T) {
+	t.Parallel()
+	u := newBus(t, a2a.FaceConfig{}, speaks("%"), false)
+	const told = `{"message":{"message_id":"s","context_id":"c 1","role":"ROLE_USER","parts":[{"text":"my_text","media_type":"text/plain"},{"data":{"task_id":"d"}}],"metadata":{"page_size":1}},"configuration":{"history_length":1}}`
+	for _, c := range [][3]string{{"", rpc("SendMessage", told), "result."}, {"/rest/message:send", told, ""}} { // the second came before (A19)
+		path := c[0]
+		_, _, got := u.post(t, path, c[1])
+		sent := gjson.Get(got, c[2]+"task.history.0")
+		if sent.Get("messageId").Str != "s" || sent.Get("contextId").Str != "c 1" || sent.Get("parts.0.mediaType").Str != "text/plain" ||
+			sent.Get("parts.1.data.task_id").Str != "d" || sent.Get("metadata.page_size").Int() != 1 {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+	if n := u.calls.Load(); n != 1 {
+		t.Errorf("%d executions", n)
+	}
+	u.post(t, "", rpc("SendMessage", message("other", "x")))
+	for params, want := range map[string]string{
+		`{"context_id":"c 1"}`: "1 50 1", `{"page_size":1}`: "1 1 1", `{"context_id":"c 1","history_length":0}`: "1 50 0",
+	} {
+		_, _, got := u.post(t, "", rpc("ListTasks", params))
+		list := gjson.Get(got, "result")
+		if told := fmt.Sprint(len(list.Get("tasks").Array()), list.Get("pageSize").Int(), len(list.Get("tasks.0.history").Array())); told != want {
+			t.Errorf("%s: %s, want %s: %s", params, told, want, got)
+		}
+	}
+	resp, err := http.Get(u.URL + "/a2a/critic/rest/tasks?A2A-Version=1.0&pageSize=0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = resp.Body.Close(); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("a page of none: %d", resp.StatusCode)
+	}
+	for _, method := range []string{"ListTasks", "GetExtendedAgentCard"} {
+		if _, _, got := u.post(t, "", `{"jsonrpc":"2.0","id":"q-7","method":"`+method+`"}`); !gjson.Get(got, "result").Exists() {
+			t.Errorf("%s without parameters: %s", method, got)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package a2a
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"strings"
 
 	"github.com/agentbus/agentbus/internal/rawjson"
@@ -180,6 +181,21 @@ func ends(state string) bool {
 		return true
 	}
 	return false
+}
+
+// TakesWholeError reports whether the caller reads an error as a whole answer where
+// it asks for a stream: clients of 1.0 on httpx do, which are the SDK for Python and
+// the TCK. The TCK knows it by nothing else, so that no event may be made of it for
+// them (A14, A18).
+func TakesWholeError(r *http.Request) bool {
+	if !strings.HasPrefix(r.UserAgent(), "python-httpx") {
+		return false
+	}
+	version := r.Header.Get("A2A-Version")
+	if version == "" {
+		version = r.URL.Query().Get("A2A-Version")
+	}
+	return isVersion1(version)
 }
 
 // Event returns a whole answer as the one event of a stream (A14).

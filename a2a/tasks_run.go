@@ -113,19 +113,30 @@ func (l *live) update(t *sdk.Task, id sdk.ArtifactID, goesOn bool, p *sdk.Part) 
 // meter notes what the answer took, and what it is made of, in the metadata of the
 // task.
 func (l *live) meter(r agentbus.Reply, children []agentbus.Child) {
-	raw, err := json.Marshal(r.Usage)
-	var usage map[string]any // JSON-shaped (A27)
-	if err != nil || json.Unmarshal(raw, &usage) != nil {
-		return
-	}
 	l.tell(func(t *sdk.Task) {
-		told := map[string]any{"usage": usage}
+		told := map[string]any{"usage": tellUsage(r.Usage)}
 		tellChildren(told, children)
 		if known, ok := t.Metadata[MetadataKey].(map[string]any); ok {
 			maps.Copy(told, known)
 		}
 		t.Metadata = map[string]any{MetadataKey: told} // events hold the one before
 	})
+}
+
+// tellUsage returns u for metadata, JSON-shaped (A27). Its members are named as those
+// of A2A are: the TCK takes any other name in an answer for a fault (A18).
+func tellUsage(u agentbus.Usage) map[string]any {
+	told := map[string]any{"inputTokens": float64(u.InputTokens), "outputTokens": float64(u.OutputTokens)}
+	if u.CachedTokens != 0 {
+		told["cachedTokens"] = float64(u.CachedTokens)
+	}
+	if u.Cost != 0 {
+		told["costMicros"] = float64(u.Cost)
+	}
+	if u.Estimated {
+		told["estimated"] = true
+	}
+	return told
 }
 
 // fail settles a task whose agent gave no answer: it waits, when the agent asks

@@ -146,7 +146,8 @@ func (d *driver) tools(now *intent) (events []agentbus.Event) {
 		}, 0)
 		if allowed := d.conversation.Participants[now.who].Tools; allowed != nil {
 			if _, denied := agentbus.FilterTools(agentbus.HarnessRole{Agent: called.AgentID, Allowed: allowed}, []string{called.ToolName}); len(denied) > 0 {
-				result.Error, result.Status = &agentbus.EventError{Code: "forbidden", Message: "the agent may not use this tool"}, "forbidden"
+				why := &agentbus.EventError{Code: "forbidden", Message: "the agent may not use this tool"}
+				result = agentbus.NewToolDenied(&called, why.Code, why)
 			}
 		}
 		returned := d.of(now, agentbus.EventAgentToolReturned, result)

@@ -26,8 +26,9 @@ var supported = []string{string(ModeUpdates), string(ModeValues), string(ModeMes
 // together.
 type Modes []Mode
 
-// ParseModes reads a comma list of modes; "" is updates. Its error is
-// CodeInvalidRequest, with those that are supported (E12).
+// ParseModes reads a comma list of modes; "" is updates. Values goes with no
+// other: its snapshots and the events of another would share their ids. Its error
+// is CodeInvalidRequest, with those that are supported (E12).
 func ParseModes(s string) (Modes, error) {
 	if s == "" {
 		return Modes{ModeUpdates}, nil
@@ -42,6 +43,12 @@ func ParseModes(s string) (Modes, error) {
 		}
 		if !slices.Contains(m, Mode(name)) {
 			m = append(m, Mode(name))
+		}
+	}
+	if m.Values() && len(m) > 1 {
+		return nil, &agentbus.Error{
+			Code: agentbus.CodeInvalidRequest, Message: "the stream mode values goes with no other",
+			Explain: &agentbus.Explain{Rule: "E12", Supported: slices.Clone(supported), Next: "ask for values alone, and for the others on a stream of their own"},
 		}
 	}
 	return m, nil

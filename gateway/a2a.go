@@ -75,6 +75,7 @@ type envelope struct {
 	call        a2a.Call
 	asksVersion bool         // the caller names one
 	version     string       // of A2A, as the agent is told; "": none, which means 0.3
+	whole       bool         // an error before a stream is read as a whole answer (A14)
 	request     *a2a.Request // as the gateway's Edit and a face are shown it; nil where nobody is
 	body        []byte       // as the gateway's Edit left it; nil: as it came
 	out         []byte       // as it goes to the agent; nil before
@@ -88,7 +89,7 @@ func envelopeOf(r *http.Request) *envelope {
 	if !ok {
 		return nil
 	}
-	e := &envelope{binding: a2a.JSONRPC}
+	e := &envelope{binding: a2a.JSONRPC, whole: a2a.TakesWholeError(r)}
 	name, below, slash := strings.Cut(rest, "/")
 	if slash {
 		below = "/" + below
@@ -159,7 +160,7 @@ func (x *exchange) isCall(r *http.Request) bool {
 func (x *exchange) writeError(w http.ResponseWriter, err error) {
 	if e := x.envelope; e != nil {
 		write := a2a.WriteError
-		if e.call.Operation.Streams() {
+		if e.call.Operation.Streams() && !e.whole {
 			write = a2a.WriteStreamError
 		}
 		write(w, e.binding, e.id(x.body), err)

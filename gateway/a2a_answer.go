@@ -116,7 +116,8 @@ func (a *answer) noCard(err error) error {
 
 // convertA2A looks at a whole answer under 200, and makes an event of one to a
 // caller that reads events: it would see an empty stream, and no error (A14). A
-// REST caller reads its errors from the status.
+// REST caller reads its errors from the status, and some read a whole answer; but
+// what may come again is kept in the form that everybody reads.
 func (a *answer) convertA2A(body []byte, kept http.Header) (sent, stored []byte, err error) {
 	x := a.exchange
 	e := x.envelope
@@ -141,7 +142,7 @@ func (a *answer) convertA2A(body []byte, kept http.Header) (sent, stored []byte,
 	if err := learn(&e.told); err != nil {
 		return nil, nil, err
 	}
-	if !e.call.Operation.Streams() || e.binding == a2a.REST && x.toldError() {
+	if !e.call.Operation.Streams() || x.toldError() && (e.binding == a2a.REST || e.whole && !x.want.again) {
 		return body, body, nil
 	}
 	kept["Content-Type"] = []string{"text/event-stream"}
@@ -179,18 +180,25 @@ func finalFault(e *a2a.Error) bool {
 	return e.Code == a2a.CodeParse || e.Code <= a2a.CodeTaskNotFound && e.Code >= a2a.CodeVersionNotSupported || e.Code <= a2a.CodeInvalidRequest && e.Code >= a2a.CodeInvalidParams
 }
 
+// usageIn is what a frame tells of its usage.
+func usageIn(f *a2a.Frame) (u reported) {
+	for _, m := range f.Metadata {
+		if u = parseUsage(m); u.told() {
+			break
+		}
+	}
+	return u
+}
+
 // usageOfFrame returns what an answer says was used, or an estimate of what was sent
 // and said: the same for an answer that comes whole and one that is streamed. An error
 // that says nothing used nothing.
-func (x *exchange) usageOfFrame(f *a2a.Frame, heard func() a2a.Said) agentbus.Usage {
-	for _, m := range f.Metadata {
-		if u, ok := parseUsage(m); ok {
-			return u
+func (x *exchange) usageOfFrame(told reported, failed bool, heard func() a2a.Said) agentbus.Usage {
+	return x.used(told, func() agentbus.Usage {
+		if failed {
+			return agentbus.Usage{}
 		}
-	}
-	if f.Err != nil {
-		return agentbus.Usage{}
-	}
-	said, sent := heard(), a2a.SentBytes(x.body, x.envelope.binding)
-	return agentbus.Usage{InputTokens: int64(sent / bytesPerToken), OutputTokens: int64(said.Len() / bytesPerToken), Estimated: true}
+		said, sent := heard(), a2a.SentBytes(x.body, x.envelope.binding)
+		return agentbus.Usage{InputTokens: int64(sent / bytesPerToken), OutputTokens: int64(said.Len() / bytesPerToken), Estimated: true}
+	})
 }

@@ -24,8 +24,7 @@ type events struct {
 	large   *a2a.TaskFinder // looks into an event that is too long to wait for; nil: there is none
 	data    []byte          // of the first event
 	frames  int
-	usage   agentbus.Usage
-	used    bool     // the agent told a usage
+	usage   reported
 	said    a2a.Said // what is estimated of, where it tells none
 	held    []byte   // the end of the stream, which waits for the settlement (G21)
 	settled bool
@@ -137,12 +136,10 @@ func (s *events) told(data []byte, f *a2a.Frame) {
 	if f.Err != nil {
 		s.exchange.envelope.told = *f
 	}
-	for _, m := range f.Metadata {
-		if u, ok := parseUsage(m); ok {
-			s.usage, s.used = u, true
-		}
+	if u := usageIn(f); u.told() {
+		s.usage = u
 	}
-	if !s.used && s.exchange.flight != nil {
+	if !s.usage.tokens && s.exchange.flight != nil {
 		s.said.Hear(data, s.tap.binding)
 	}
 	if err := s.owns(f); err != nil && s.fault == nil {
@@ -300,10 +297,7 @@ func (s *events) settle() error {
 	}
 	s.total += int64(len(s.held))
 	x.recorder.answers(s.kept, s.total, x.flight.body, s.held)
-	u := s.usage
-	if !s.used {
-		u = x.usageOfFrame(&a2a.Frame{Err: x.envelope.told.Err}, func() a2a.Said { return s.said })
-	}
+	u := x.usageOfFrame(s.usage, x.envelope.told.Err != nil, func() a2a.Said { return s.said })
 	if why := laterFault(x.envelope.told.Err); why != nil {
 		g.void(s.r.Context(), x, why, u, x.target.cost(u))
 	} else if err := s.answer.settle(agentbus.StoredReply{Status: http.StatusOK, Header: s.kept, Body: append(s.pending(), s.held...)}, u, s.total > g.cfg.MaxReply); err != nil {
@@ -339,7 +333,7 @@ func (s *events) finish(err error) {
 	if x.flight != nil {
 		x.failed = err
 		x.recorder.answers(s.kept, s.total, x.flight.body, nil)
-		s.gateway.void(s.r.Context(), x, err, s.usage, x.target.cost(s.usage))
+		s.gateway.void(s.r.Context(), x, err, s.usage.Usage, x.target.cost(s.usage.Usage))
 	}
 	_ = s.write(x.errorEvent(err))
 	x.cut(err)

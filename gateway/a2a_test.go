@@ -298,6 +298,41 @@ func TestA2AErrorsOfAgents(t *testing.T) {
 	}
 }
 
+// A14, A18: the SDK for Python and the TCK read an error before a stream as the
+// whole answer that the agent wrote, and our own too. What may be asked for again is
+// kept as an event, which everybody reads; so is what is no error.
+func TestA2AErrorsReadWhole(t *testing.T) {
+	t.Parallel()
+	const python, version = "User-Agent: python-httpx/0.28.1", "A2A-Version: 1.0"
+	serve := func(body string) *agent { return newA2A(t, "critic", answerWith(http.StatusOK, body)) }
+	event, stream := "data: "+rpcFault+"\n\n", rpc("r1", "SendStreamingMessage", say("m1"))
+	for _, c := range []struct {
+		name, answer, body string
+		headers            []string
+		want               string
+	}{
+		{"a subscription", rpcFault, rpc("r1", "SubscribeToTask", `{"id":"none"}`), []string{python, version}, rpcFault},
+		{"a call", rpcFault, stream, []string{python, version}, rpcFault},
+		{"a call with a key", rpcFault, stream, append(turn("run1", "run1.t0.critic"), python, version), event},
+		{"0.3", rpcFault, stream, []string{python}, event},
+		{"another client", rpcFault, stream, []string{version}, event},
+		{"a result", rpcDone, stream, []string{python, version}, "data: " + rpcDone + "\n\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			kind := map[bool]string{true: "text/event-stream", false: "application/json"}[strings.HasPrefix(c.want, "data: ")]
+			got := newBus(t, nil, serve(c.answer)).send(http.MethodPost, "/a2a/critic", c.body, append(c.headers, asAlice)...)
+			if got.status != http.StatusOK || got.body != c.want || got.header.Get("Content-Type") != kind {
+				t.Errorf("%v %v", got, got.header)
+			}
+		})
+	}
+	got := newBus(t, nil, serve(rpcDone)).send(http.MethodPost, "/a2a/critic", rpc("r1", "message/stream", `{"message":{},"configuration":{"pushNotificationConfig":{"url":"https://h/"}}}`), python, version, asAlice)
+	if fault(got) != "200 -32003 PUSH_NOTIFICATION_NOT_SUPPORTED" || got.header.Get("Content-Type") != "application/json" {
+		t.Errorf("our own: %v %v", got, got.header)
+	}
+}
+
 // A15: a redirect is refused in the caller's binding. X33, G15: a stream without
 // its end is a failed attempt, and is cut.
 func TestA2ABrokenAgents(t *testing.T) {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -42,7 +43,7 @@ func (g *Gateway) admit(next http.Handler) http.Handler {
 		}
 		if err := g.room(r.Context(), x, rated, wait); err != nil {
 			g.giveBack(x)
-			x.refuse(w, err)
+			x.refuseOrLeave(w, err)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -121,7 +122,7 @@ func (g *Gateway) queue(ctx context.Context, x *exchange) error {
 	if full {
 		return g.overloaded(x, "agent "+t.Name+" is busy, and so is its queue")
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := x.awaited(ctx)
 	defer cancel(nil)
 	if x.leads != nil {
 		g.flights.wait(x.leads, cancel) // Stop and Abort end the wait
@@ -141,13 +142,23 @@ func (g *Gateway) queue(ctx context.Context, x *exchange) error {
 	case <-ctx.Done():
 	}
 	x.line.quit(turn)
-	if cause := agentbus.AsError(context.Cause(ctx)); cause != nil && cause.Code == agentbus.CodeRunStopped {
-		return errRunStopped
-	}
-	if g.draining.Load() {
-		return errDraining
+	if err := g.waitEnded(ctx, x); err != nil {
+		return err
 	}
 	return g.overloaded(x, "agent "+t.Name+" did not get free in time")
+}
+
+// waitEnded says why a call waits no more; nil: its patience is over.
+func (g *Gateway) waitEnded(ctx context.Context, x *exchange) error {
+	switch {
+	case errors.Is(context.Cause(ctx), errRunStopped), g.stopped.has(x.lineage.Run):
+		return errRunStopped
+	case g.draining.Load():
+		return errDraining
+	case ctx.Err() != nil:
+		return errLeft
+	}
+	return nil
 }
 
 func (g *Gateway) overloaded(x *exchange, message string) error {

@@ -30,7 +30,7 @@ func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserve
 		g.funds.holds(x, got)
 		return got, err
 	}
-	ctx, stop := context.WithCancelCause(ctx)
+	ctx, stop := x.awaited(ctx)
 	defer stop(nil)
 	g.flights.wait(x.leads, stop) // Stop and Abort end the wait
 	g.endStopped(x, stop)
@@ -42,19 +42,10 @@ func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserve
 		account = g.waitsFor(x, got)
 	}
 	if err == nil && got.Outcome == agentbus.OutcomeShort && ctx.Err() != nil {
-		if err = errLeftLine; g.stopped.has(x.lineage.Run) {
-			err = errRunStopped
-		}
+		err = g.waitEnded(ctx, x)
 	}
 	g.funds.holds(x, got)
 	return got, err
-}
-
-// errLeftLine is what duplicates read of a call whose caller left while it
-// waited.
-var errLeftLine = &agentbus.Error{
-	Code: agentbus.CodeOverloaded, Message: "this call waited for its budget until its caller left",
-	Explain: &agentbus.Explain{Rule: "G27", Next: "send the same turn again after the given time"}, RetryAfter: time.Second,
 }
 
 // lookUp asks the ledger for a call that must stand in line before it may be

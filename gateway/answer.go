@@ -291,6 +291,9 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 	cost, unbilled := agentbus.Micros(0), agentbus.Micros(0)
 	if reply.Status < http.StatusBadRequest && !x.toldError() {
 		cost, unbilled = x.charge(x.target.cost(u))
+		if x.target.UsageCost && !x.costTold {
+			a.gateway.unpriced(a.r.Context(), x)
+		}
 	}
 	if unbilled > 0 {
 		a.gateway.capped(a.r.Context(), x, cost, unbilled)

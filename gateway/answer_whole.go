@@ -45,7 +45,7 @@ func (a *answer) passWhole(sse bool) {
 		return
 	}
 	if why != nil {
-		u := usageOf(told)
+		u := parseUsage(told).Usage
 		g.void(a.r.Context(), x, why, u, x.target.cost(u))
 	} else if err := a.settle(agentbus.StoredReply{Status: status, Header: kept, Body: body}, a.usage(status, told), false); err != nil {
 		g.fail(a.w, a.r, x, err)
@@ -110,10 +110,12 @@ func (a *answer) passLarge(begun []byte, sse bool) {
 	switch {
 	case err != nil:
 	case x.settles(status):
-		u, known := told.usage()
-		if !known && status < http.StatusBadRequest {
-			u = estimate(x, total/bytesPerToken)
-		}
+		u := x.used(told.usage(), func() (u agentbus.Usage) {
+			if status < http.StatusBadRequest {
+				u = estimate(x, total/bytesPerToken)
+			}
+			return u
+		})
 		err = a.settle(agentbus.StoredReply{Status: status, Header: kept}, u, true)
 	default:
 		g.void(a.r.Context(), x, a.notFinal(status, nil), agentbus.Usage{}, 0)

@@ -450,7 +450,10 @@ func TestWaitIsBounded(t *testing.T) {
 			cancel()
 			<-gone
 			b.waiting(0)
-			b.one("left", agentbus.CallRefused)
+			b.serving(1)
+			if r := b.calls("left"); len(r) > 0 {
+				t.Errorf("who left is recorded as %+v", r)
+			}
 		} else {
 			got := b.call("gate")
 			refused(t, "in vain", got, http.StatusPaymentRequired, agentbus.CodeBudgetExceeded)

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +33,10 @@ func TestCosts(t *testing.T) {
 		"cached too many":  {agentbus.Price{Input: 2_000_000, Cached: 1_000_000}, false, usage(`{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":40}}`), 10, false},
 		"reported":         {price, true, usage(`{"prompt_tokens":1,"cost":0.0000015}`), 2, false},
 		"reported as 1e-3": {price, true, usage(`{"cost":1e-3}`), 1000, false},
-		"reported below 0": {price, true, usage(`{"cost":-1}`), 0, false},
+		"reported below 0": {price, true, usage(`{"prompt_tokens":1,"cost":-1}`), 0, false},
+		"reported nothing": {price, true, completion, 0, false},
+		"reported as free": {price, true, usage(`{"prompt_tokens":1,"cost":0}`), 0, false},
+		"only a cost":      {agentbus.Price{Input: 1_000_000}, false, usage(`{"prompt_tokens":-1,"cost":0.5}`), agentbus.Micros(len(ask("only a cost")) / 4), true},
 		"absurd":           {agentbus.Price{Input: 1_000_000}, false, usage(`{"prompt_tokens":1e400,"completion_tokens":-5}`), agentbus.Micros(len(ask("absurd")) / 4), true},
 		"no figure":        {agentbus.Price{Input: 1_000_000}, false, usage(`{"total":5}`), agentbus.Micros(len(ask("no figure")) / 4), true},
 		"none":             {agentbus.Price{Output: 1_000_000}, false, `{"choices":[]}` + strings.Repeat(" ", 26), 10, true},
@@ -53,6 +57,9 @@ func TestCosts(t *testing.T) {
 		r := b.one(id, agentbus.CallSettled)
 		if r.Cost != c.cost || r.Usage.Estimated != c.estimated || got.header.Get("X-Agentbus-Cost-Usd") != c.cost.USD() {
 			t.Errorf("%s: %d micros for %+v, told as %s; want %d", name, r.Cost, r.Usage, got.header.Get("X-Agentbus-Cost-Usd"), c.cost)
+		}
+		if unreported := slices.Contains(r.Notes, "cost_unreported"); unreported != (name == "reported nothing" || name == "reported below 0") {
+			t.Errorf("%s: the notes are %q", name, r.Notes)
 		}
 		sum += c.cost
 	}

@@ -181,7 +181,7 @@ func (g *Gateway) follow(w http.ResponseWriter, r *http.Request, x *exchange, ca
 			return
 		}
 		if d.left && (x.inProcess != nil || !x.leads.attended()) { // a driver of this bus waits for what it aborts
-			x.failed = errElsewhere // who attached meanwhile comes again
+			x.leave(w)
 			return
 		}
 	}

@@ -53,6 +53,8 @@ type exchange struct {
 	seen       agentbus.Observation
 	deadline   *time.Timer // of the upstream call; nil before, and for what has none
 	wrote      bool        // the head of an answer is on its way
+	left       bool        // the caller did, while it waited
+	costTold   bool        // the agent said what the call cost
 	replay     string      // how a duplicate was answered without executing: hit, attached; "": it was not
 	// leads is set while this request leads its call: duplicates wait for what
 	// becomes of it. want is what it asks of the ledger. flight and attempt are
@@ -78,6 +80,7 @@ type exchange struct {
 type want struct {
 	key       agentbus.Digest
 	mint      string // see agentbus.Reservation
+	again     bool   // its caller knows the key, and may ask again for the same answer
 	hold      agentbus.Hold
 	recording *agentbus.Recording
 }
@@ -220,6 +223,52 @@ func (x *exchange) refuse(w http.ResponseWriter, err error) {
 	}
 	x.answering()
 	x.writeError(w, err)
+}
+
+// leave ends the request of a caller that left while it waited for an answer: no
+// refusal, and nothing of its own in the ledger. Who has closed only its own side
+// still reads, and must take nothing that it reads for a whole answer (G23).
+func (x *exchange) leave(w http.ResponseWriter) {
+	if x.left = true; x.leads != nil {
+		x.failed = errLeft // who attached at the last moment comes again
+	}
+	if x.replay == "" {
+		x.record.State = ""
+	}
+	if x.wrote {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // the server cuts the connection
+	}
+	x.echo(w.Header())
+	x.answering()
+	x.writeError(w, errLeft)
+}
+
+// awaited returns a context that ends when nobody waits for the call any more: its
+// caller has left, and no duplicate is attached (G22). A driver of this bus waits for
+// the end of what it aborts.
+func (x *exchange) awaited(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	f := x.leads
+	if f == nil || x.inProcess != nil {
+		return context.WithCancelCause(ctx)
+	}
+	waits, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { // ends with waits at the latest
+		f.untilAlone(waits)
+		cancel(errCallerLeft)
+	})
+	return waits, func(cause error) {
+		stop()
+		cancel(cause)
+	}
+}
+
+// refuseOrLeave ends a request that waited in vain.
+func (x *exchange) refuseOrLeave(w http.ResponseWriter, err error) {
+	if err == errLeft { //nolint:errorlint // it is returned as it is
+		x.leave(w)
+		return
+	}
+	x.refuse(w, err)
 }
 
 // end records what one of our own errors made of the request.

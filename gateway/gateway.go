@@ -52,6 +52,7 @@ type live struct {
 	flights  flights
 	funds    *funds        // of calls that wait for a budget
 	spent    spent         // of accounts
+	late     late          // attempts that are still to be voided
 	slots    chan struct{} // one for each call that goes on without its caller
 	lines    lines         // who waits for which agent
 	rates    rates         // how much each caller may call
@@ -70,7 +71,13 @@ func New(c Config) (*Gateway, error) { return build(c, nil) }
 // calls in common with it (G30): duplicates of a call that g serves attach to it,
 // what counts against limits counts on, and both drain and abort together. The
 // requests that g serves end as they began. DetachMax stays what it was.
-func (g *Gateway) Reconfigured(c Config) (*Gateway, error) { return build(c, g.live) }
+func (g *Gateway) Reconfigured(c Config) (*Gateway, error) {
+	next, err := build(c, g.live)
+	if err == nil {
+		g.lines.reconfigure(c.Router)
+	}
+	return next, err
+}
 
 func build(c Config, calls *live) (*Gateway, error) {
 	if err := c.check(); err != nil {

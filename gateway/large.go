@@ -1,7 +1,5 @@
 package gateway
 
-import "github.com/agentbus/agentbus"
-
 // A usageFinder finds the usage that a JSON object tells at its top, while the
 // object passes in pieces. It keeps nothing else of it, and finds nothing in what
 // is no JSON.
@@ -66,9 +64,9 @@ func (f *usageFinder) outside(c byte) {
 }
 
 // usage returns the usage that was told, if one was.
-func (f *usageFinder) usage() (u agentbus.Usage, told bool) {
+func (f *usageFinder) usage() reported {
 	if f.taking || len(f.value) == maxUsage {
-		return u, false
+		return reported{}
 	}
 	return parseUsage([]byte(`{"usage":` + string(f.value) + `}`))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -111,6 +112,109 @@ func TestLeaderLeavesDuplicates(t *testing.T) {
 	}
 }
 
+// TestWaiterLeaves: G8, G22, G27 and G33, a call that waits for a place, or for its
+// budget, goes on waiting while a duplicate is attached, and is a call whose caller left
+// when nobody is there any more: nothing was refused.
+func TestWaiterLeaves(t *testing.T) {
+	t.Parallel()
+	for what, bound := range map[string]func(*gateway.Config, *agent){
+		"place": func(_ *gateway.Config, a *agent) { a.Concurrency, a.Queue, a.QueueTimeout = 1, 2, patience },
+		"budget": func(c *gateway.Config, a *agent) {
+			most := agentbus.Micros(60)
+			a.Price, a.MaxCost, c.BudgetWait = agentbus.Price{Call: 10}, &most, time.Hour
+			under(total(100, true))(c)
+		},
+	} {
+		for _, stays := range []bool{true, false} {
+			t.Run(fmt.Sprint(what, stays), func(t *testing.T) {
+				t.Parallel()
+				g := newTurnstile(t, "critic")
+				o := make(observations, 8)
+				b := newBus(t, func(c *gateway.Config) { c.Observers = []gateway.Observer{o}; bound(c, g.agent) }, g.agent)
+				waiting := func(n int) {
+					b.await("no run", func([]agentbus.CallRecord) bool { return b.QueuedAt("critic")+b.Waiting() == n })
+				}
+				answers, left := make(chan answer, 2), make(chan error, 1)
+				go func() { answers <- b.call("critic", turn("first", "t")...) }()
+				g.next(t)
+				ctx, leave := context.WithCancel(t.Context())
+				go func() { left <- b.leaving(ctx, ask("critic"), turn("r", "t")...) }()
+				waiting(1)
+				if stays {
+					go func() { answers <- b.call("critic", turn("r", "t")...) }()
+					b.serving(3)
+				}
+				leave()
+				if <-left == nil {
+					t.Error("the caller that left was answered")
+				}
+				if !stays {
+					if seen := o.next(t); seen.Result != agentbus.ResultLeft || seen.Call.Code != "" || len(b.calls("r")) > 0 {
+						t.Errorf("who left is told as %s %+v", seen.Result, seen.Call)
+					}
+					waiting(0)
+					g.open <- struct{}{}
+					<-answers
+					return
+				}
+				g.open <- struct{}{}
+				g.open <- struct{}{}
+				for range 2 {
+					if got := <-answers; got.status != http.StatusOK {
+						t.Error(got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestAttachedHalfLeaves: G22 and G23, a duplicate that closes its own side while it is
+// attached counts as gone, and reads nothing that looks like an answer.
+func TestAttachedHalfLeaves(t *testing.T) {
+	t.Parallel()
+	more := make(chan struct{})
+	a := newAgent(t, "critic", streamUntil(more, streamRest(loEvent+usageEvent+doneEvent)))
+	slow := newAgent(t, "slow", func(w http.ResponseWriter, r *http.Request) {
+		<-more
+		answerWith(http.StatusOK, completion)(w, r)
+	})
+	b := newBus(t, nil, a, slow)
+	half := func(body, run string, serving int) string {
+		c, err := net.Dial("tcp", b.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if _, err := io.WriteString(c, rawPost(chatRoute, body, turn(run, "t")...)); err != nil {
+			t.Fatal(err)
+		}
+		b.serving(serving)
+		if err := c.(*net.TCPConn).CloseWrite(); err != nil { //nolint:errcheck,forcetypeassert // what Dial makes of tcp
+			t.Fatal(err)
+		}
+		got, _ := io.ReadAll(c) // a cut is as good as an end
+		return string(got)
+	}
+	done := make(chan answer, 1)
+	go func() { done <- b.call("slow", turn("whole", "t")...) }()
+	slow.next(t)
+	if got := half(ask("slow"), "whole", 2); !strings.HasPrefix(got, "HTTP/1.1 503 ") {
+		t.Errorf("a whole answer: %s", got)
+	}
+	b.serving(1)
+	stays := b.openStream("critic", turn("stream", "t")...)
+	stays.reads(helloEvent)
+	if got := half(askStream("critic"), "stream", 3); !strings.Contains(got, "data: ") || strings.HasSuffix(got, "0\r\n\r\n") {
+		t.Errorf("a stream looks whole: %s", got)
+	}
+	close(more)
+	<-done
+	stays.reads(loEvent + usageEvent + doneEvent)
+	stays.ends()
+}
+
 // TestCallerLeaves: G14, the call goes on to its end; the retry gets its answer.
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
@@ -180,9 +284,12 @@ func TestCallerLeavesNoDetaching(t *testing.T) {
 		}
 		<-told
 	}
-	b.await("r", func(calls []agentbus.CallRecord) bool {
+	calls := b.await("r", func(calls []agentbus.CallRecord) bool {
 		return len(calls) == 2 && calls[0].State == agentbus.CallVoided && calls[0].Cost == 0 && calls[1].State == agentbus.CallPassed
 	})
+	if !strings.Contains(calls[0].Message, "the caller left") { // and the agent did nothing wrong
+		t.Errorf("it is voided for %q", calls[0].Message)
+	}
 }
 
 // TestCallerLeavesAttachedAgent: G14, an agent with detaching off is told when

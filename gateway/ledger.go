@@ -36,6 +36,7 @@ func (g *Gateway) ledger(next http.Handler) http.Handler {
 			idempotencyKey = x.messageKey()
 		}
 		x.want.key, x.want.mint = x.key(idempotencyKey)
+		x.want.again = idempotencyKey != "" || !x.minted
 		x.digest(r)
 		mismatch := g.once(w, r, x, next)      //nolint:contextcheck // what ends a call is written for a caller that has left, too
 		if mismatch && g.cfg.ExecuteMismatch { // a call of its own, with a key of its own
@@ -101,7 +102,7 @@ func (g *Gateway) reserve(next http.Handler) http.Handler {
 		got, err := g.afford(r.Context(), x)
 		x.want.recording = nil // a stream may go on for long
 		if err != nil {
-			x.refuse(w, err)
+			x.refuseOrLeave(w, err)
 			return
 		}
 		if got.Outcome != agentbus.OutcomeExecute {
@@ -154,10 +155,12 @@ var (
 		Code: agentbus.CodeReplyExpired, Message: "this turn was answered before, and its answer is no longer kept",
 		Explain: &agentbus.Explain{Rule: "G25", Next: "give the call a turn id of its own to execute it again"},
 	}
-	errElsewhere = &agentbus.Error{
-		Code: agentbus.CodeOverloaded, Message: "another process is still executing this turn",
+	// errLeft is what duplicates read of a call whose caller left while it waited, when
+	// they come at that moment: else it goes on for them.
+	errLeft = error(&agentbus.Error{
+		Code: agentbus.CodeOverloaded, Message: "the caller of this turn left while it waited",
 		Explain: &agentbus.Explain{Rule: "G22", Next: "send the same turn again after the given time"}, RetryAfter: time.Second,
-	}
+	})
 	errOutcomeUnknown = &agentbus.Error{
 		Code: agentbus.CodeOutcomeUnknown, Message: "this turn was being executed when its process died, and nobody knows what came of it",
 		Explain: &agentbus.Explain{Rule: "G24", Next: "ask the operator to find out and to void the call, then send the same turn again"},
@@ -216,11 +219,13 @@ func (g *Gateway) elsewhere(ctx context.Context, x *exchange, want *agentbus.Res
 		want.TakeOver = got.Call.Owner
 		return true, nil
 	}
+	ctx, stop := x.awaited(ctx)
+	defer stop(nil)
 	look := time.NewTimer(wait)
 	defer look.Stop()
 	select {
 	case <-ctx.Done():
-		return false, errElsewhere
+		return false, errLeft
 	case <-ended:
 	case <-look.C:
 	}
@@ -279,7 +284,8 @@ func (g *Gateway) attach(w http.ResponseWriter, r *http.Request, x *exchange, f 
 		}
 		if began {
 			if out.send(respell.feed(v.body, v.ended)) != nil {
-				return false // this caller left; the call goes on
+				x.leave(w) // the call goes on
+				return false
 			}
 			sent += len(v.body)
 		}
@@ -305,6 +311,7 @@ func (g *Gateway) attach(w http.ResponseWriter, r *http.Request, x *exchange, f 
 		select {
 		case <-v.change:
 		case <-r.Context().Done():
+			x.leave(w)
 			return false
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // A line is who an agent serves and who waits for it: first come, first served.
 type line struct {
 	mu      sync.Mutex
-	limit   int // calls at once, as the last one that asked knew it
+	limit   int // calls at once, as who asked last, or the newest configuration, has it
 	serving int
 	waiting list.List     // of *inLine
 	took    time.Duration // a call took lately
@@ -94,6 +94,14 @@ func (l *line) until() time.Duration {
 	return min(max(ahead, 10*time.Millisecond), time.Minute)
 }
 
+// widen takes the limit of another configuration, with places for those who wait.
+func (l *line) widen(limit int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limit = limit
+	l.next()
+}
+
 // lines are the lines of agents by name: as many as agents were configured with
 // a bound.
 type lines struct {
@@ -113,6 +121,20 @@ func (ls *lines) of(agent string) *line {
 		ls.byName[agent] = l
 	}
 	return l
+}
+
+// reconfigure gives the lines the limits that their agents have from now on; those
+// who wait in one that has no limit any more wait no longer (G30).
+func (ls *lines) reconfigure(r Router) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for name, l := range ls.byName {
+		if t, ok := r.Route(name); ok && t.Concurrency > 0 {
+			l.widen(t.Concurrency)
+		} else if ok {
+			l.widen(math.MaxInt)
+		}
+	}
 }
 
 // maxBuckets is how many callers' rates are kept. One beyond it takes the place

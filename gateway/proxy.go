@@ -347,6 +347,11 @@ func transportError(ctx context.Context, err error) error {
 		return errRunStopped
 	case errors.Is(cause, errAborted):
 		return &agentbus.Error{Code: agentbus.CodeDraining, Message: "the bus is shutting down", Err: err}
+	case errors.Is(cause, errCallerLeft):
+		return &agentbus.Error{
+			Code: agentbus.CodeAgentUnavailable, Message: "the caller left, and the call was ended with that", Err: errors.Join(err, cause),
+			Explain: &agentbus.Explain{Rule: "G14", Next: "send the same turn again; it is charged once"},
+		}
 	}
 	return &agentbus.Error{
 		Code: agentbus.CodeAgentUnavailable, Message: "the agent could not be reached, or its answer broke off", Err: errors.Join(err, cause),
@@ -382,13 +387,17 @@ func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.U
 	x.record.State, x.record.Usage, x.record.Unbilled = agentbus.CallVoided, u, unbilled
 	x.flight.change(func() { x.flight.call.State = agentbus.CallVoided })
 	faults.At(faults.VoidBefore)
-	err := g.cfg.Ledger.Void(context.WithoutCancel(ctx), agentbus.Voiding{
+	v := agentbus.Voiding{
 		ID: x.record.ID, Attempt: x.attempt, Status: x.record.Status, Code: e.Code, Message: message,
 		Usage: u, Unbilled: unbilled, Hold: x.want.hold, Sent: x.recorder.wasSent(), Answer: x.answered(), Ended: time.Now(),
-	})
+	}
+	err := g.cfg.Ledger.Void(context.WithoutCancel(ctx), v)
 	faults.At(faults.VoidAfter)
 	g.funds.released(x)
-	if err != nil { // the key frees itself when this process is gone, or with the next attempt
+	if err != nil { // the key frees itself with the next attempt, too, or when this process is gone
+		if agentbus.CodeOf(err) == agentbus.CodeStoreUnavailable {
+			g.late.keep(v)
+		}
 		g.log.LogAttrs(ctx, slog.LevelError, "attempt not voided", slog.String("request_id", x.requestID), slog.Any("error", err))
 	}
 	g.flights.leave(x.flight)

@@ -52,7 +52,7 @@ func (g *Gateway) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x, returned := exchangeOf(r), false
 		defer func() { //nolint:contextcheck // a record outlives its caller
-			if !returned && x.record.Code == "" {
+			if !returned && x.record.Code == "" && !x.left {
 				x.end(errPanicked) // recover, around this stage, answers so
 			}
 			x.fill()

@@ -17,7 +17,7 @@ import (
 // A failingLedger fails as told.
 type failingLedger struct {
 	gateway.Ledger
-	reserve, append, settle atomic.Bool
+	reserve, append, settle, void atomic.Bool
 }
 
 var errDisk = &agentbus.Error{Code: agentbus.CodeStoreUnavailable, Message: "the disk is full", Err: errors.New("ENOSPC")}
@@ -41,6 +41,52 @@ func (l *failingLedger) Settle(ctx context.Context, s agentbus.Settlement) error
 		return errDisk
 	}
 	return l.Ledger.Settle(ctx, s)
+}
+
+func (l *failingLedger) Void(ctx context.Context, v agentbus.Voiding) error {
+	if l.void.Load() {
+		return errDisk
+	}
+	return l.Ledger.Void(ctx, v)
+}
+
+// TestVoidedLate: G20 and G27, an attempt that failed while the store could not be
+// written holds its budget no longer than that, and one that was made again meanwhile
+// stays as it is.
+func TestVoidedLate(t *testing.T) {
+	t.Parallel()
+	a := priceOf(newAgent(t, "critic", nil), 40)
+	var ledger *failingLedger
+	b := newBus(t, func(c *gateway.Config) {
+		under(total(100, true))(c)
+		ledger = &failingLedger{Ledger: c.Ledger}
+		c.Ledger, c.BudgetWait = ledger, -1
+	}, a)
+	ledger.settle.Store(true)
+	ledger.void.Store(true)
+	for _, run := range []string{"again", "failed"} {
+		refused(t, "the disk is full", b.call("critic", turn(run, "t")...), http.StatusServiceUnavailable, agentbus.CodeStoreUnavailable)
+	}
+	b.VoidLate(t.Context())
+	if s := b.state("payer/alice/total"); s.Held != 80 {
+		t.Errorf("%d are held while nothing can be written", s.Held)
+	}
+	ledger.settle.Store(false)
+	if got := b.call("critic", turn("again", "t")...); got.status != http.StatusOK {
+		t.Errorf("the same turn again: %v", got)
+	}
+	refused(t, "held by what has failed", b.call("critic", turn("next", "t")...), http.StatusPaymentRequired, agentbus.CodeBudgetExceeded)
+	ledger.void.Store(false)
+	b.VoidLate(t.Context())
+	b.VoidLate(t.Context()) // there is nothing left to do
+	b.one("failed", agentbus.CallVoided)
+	b.one("again", agentbus.CallSettled)
+	if got := b.call("critic", turn("other", "t")...); got.status != http.StatusOK {
+		t.Errorf("once it is voided: %v", got)
+	}
+	if s := b.state("payer/alice/total"); s.Held != 0 || s.Spent != 80 {
+		t.Errorf("%+v", s)
+	}
 }
 
 // TestStoreFails: a reservation that is not durable calls no agent; an answer

@@ -193,7 +193,7 @@ func (t *tap) endEvent() {
 	if t.counts {
 		t.said += chatBytes(t.event, "delta")
 	}
-	if _, told := parseUsage(t.event); told { // an event may say that it tells none
+	if u := parseUsage(t.event); u.told() { // an event may say that it tells none
 		t.usage = append(t.usage[:0], t.event...)
 	}
 	if t.dialect != dialectOther && bytes.Contains(t.event, errorMark) {
@@ -275,13 +275,12 @@ func (t *tap) close() error {
 // usageOr returns the usage that the stream told, or an estimate: a token an
 // event, which is how agents stream, where what was said is not counted.
 func (t *tap) usageOr(x *exchange) agentbus.Usage {
-	if u, ok := parseUsage(t.usage); ok {
-		return u
-	}
-	if t.counts {
-		return x.bridgedUsage(t.said)
-	}
-	return estimate(x, int64(max(t.events-1, 0)))
+	return x.used(parseUsage(t.usage), func() agentbus.Usage {
+		if t.counts {
+			return x.bridgedUsage(t.said)
+		}
+		return estimate(x, int64(max(t.events-1, 0)))
+	})
 }
 
 // errorEvent is the event by which the caller of a stream reads that it failed.

@@ -60,7 +60,7 @@ func TestTap(t *testing.T) {
 			if c.fails == "" && err != nil || c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails)) {
 				t.Errorf("%s in pieces of %d: %v, want %q", name, piece, err, c.fails)
 			}
-			if got, _ := parseUsage(tp.usage); got != c.usage {
+			if got := parseUsage(tp.usage).Usage; got != c.usage {
 				t.Errorf("%s in pieces of %d: usage %+v, want %+v", name, piece, got, c.usage)
 			}
 			if tp.done && c.as == dialectChat && strings.Contains(held, "choices") {
@@ -142,9 +142,9 @@ func TestUsageFinder(t *testing.T) {
 				f.feed([]byte(rest[:n]))
 				rest = rest[n:]
 			}
-			got, told := f.usage()
-			if told != c.told || told && got != (agentbus.Usage{InputTokens: 12, OutputTokens: 7, CachedTokens: 3}) {
-				t.Errorf("%s in pieces of %d: %+v %t", name, piece, got, told)
+			got := f.usage()
+			if got.told() != c.told || c.told && got.Usage != (agentbus.Usage{InputTokens: 12, OutputTokens: 7, CachedTokens: 3}) {
+				t.Errorf("%s in pieces of %d: %+v", name, piece, got)
 			}
 		}
 	}

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"log/slog"
 	"math"
 	"net/http"
 	"strings"
@@ -44,20 +46,41 @@ func (x *exchange) tellCost(h http.Header, prefix string) {
 // error answer that tells none used nothing.
 func (a *answer) usage(status int, body []byte) agentbus.Usage {
 	if e := a.exchange.envelope; e != nil {
-		return a.exchange.usageOfFrame(&e.told, func() (said a2a.Said) {
+		return a.exchange.usageOfFrame(usageIn(&e.told), e.told.Err != nil, func() (said a2a.Said) {
 			if json.Valid(body) {
 				said.Hear(body, e.binding)
 			}
 			return said
 		})
 	}
-	if u, ok := parseUsage(body); ok || status >= 400 {
-		return u
+	return a.exchange.used(parseUsage(body), func() agentbus.Usage {
+		switch {
+		case status >= http.StatusBadRequest:
+			return agentbus.Usage{}
+		case a.exchange.bridged():
+			return a.exchange.bridgedUsage(chatBytes(body, "message"))
+		}
+		return estimate(a.exchange, int64(len(body)/bytesPerToken))
+	})
+}
+
+// used is what the call used: what was told, with an estimate of the tokens when they
+// were not, and are what is charged (G26).
+func (x *exchange) used(told reported, estimate func() agentbus.Usage) agentbus.Usage {
+	x.costTold = told.cost
+	if told.tokens || told.cost && x.target.UsageCost {
+		return told.Usage
 	}
-	if a.exchange.bridged() {
-		return a.exchange.bridgedUsage(chatBytes(body, "message"))
-	}
-	return estimate(a.exchange, int64(len(body)/bytesPerToken))
+	u := estimate()
+	u.Cost = told.Cost
+	return u
+}
+
+// unpriced tells the operator of a call that is charged what its agent says it cost, and
+// was told nothing.
+func (g *Gateway) unpriced(ctx context.Context, x *exchange) {
+	x.note("cost_unreported")
+	g.log.LogAttrs(ctx, slog.LevelWarn, "an agent with usage_cost did not say what the call cost, so nothing is charged", x.where())
 }
 
 // bridgedUsage is the estimate for an agent of A2A that is called as a model, and tells
@@ -95,11 +118,6 @@ func speaks(body []byte) (yes bool) {
 	return yes
 }
 
-func usageOf(body []byte) agentbus.Usage {
-	u, _ := parseUsage(body)
-	return u
-}
-
 // bytesPerToken is the usual rule of thumb for English text.
 const bytesPerToken = 4
 
@@ -107,23 +125,31 @@ func estimate(x *exchange, output int64) agentbus.Usage {
 	return agentbus.Usage{InputTokens: int64(len(x.body) / bytesPerToken), OutputTokens: output, Estimated: true}
 }
 
+// A reported is what an answer tells of its usage.
+type reported struct {
+	agentbus.Usage
+
+	tokens, cost bool // whether it tells any that can be one
+}
+
+func (r *reported) told() bool { return r.tokens || r.cost }
+
 // parseUsage reads the usage object of an answer, or of the last event of a
-// stream, in the names of chat completions and of responses. One that tells no
-// figure that can be one is none.
-func parseUsage(body []byte) (u agentbus.Usage, told bool) {
+// stream, in the names of chat completions and of responses.
+func parseUsage(body []byte) (u reported) {
 	if !bytes.Contains(body, usageMark) {
-		return u, false
+		return u
 	}
 	v := gjson.GetBytes(body, "usage")
 	if !v.IsObject() {
 		v = gjson.GetBytes(body, "response.usage") // of response.completed
 	}
 	if !v.IsObject() {
-		return u, false
+		return u
 	}
 	read := func(to *int64, n gjson.Result) {
 		if n.Type == gjson.Number && n.Num >= 0 && n.Num <= math.MaxInt32 {
-			*to, told = int64(n.Num), true
+			*to, u.tokens = int64(n.Num), true
 		}
 	}
 	v.ForEach(func(key, n gjson.Result) bool {
@@ -135,11 +161,11 @@ func parseUsage(body []byte) (u agentbus.Usage, told bool) {
 		case "prompt_tokens_details", "input_tokens_details":
 			read(&u.CachedTokens, n.Get("cached_tokens"))
 		case "cost":
-			u.Cost, told = microsOf(n), told || n.Type == gjson.Number
+			u.Cost, u.cost = microsOf(n), n.Type == gjson.Number && n.Num >= 0
 		}
 		return true
 	})
-	return u, told
+	return u
 }
 
 // microsOf reads an amount of dollars; more than six places round up.

@@ -431,6 +431,9 @@ func TestToolHook(t *testing.T) {
 	if status, out, _ = hook(object{"requiredScopes": []string{"x"}}); status != http.StatusForbidden || out["toolReturned"].(object)["status"] != "forbidden" {
 		t.Errorf("%d %v", status, out)
 	}
+	if took, is := out["toolReturned"].(object)["durationMs"]; is {
+		t.Errorf("what was never called took %v", took)
+	}
 	status, out, h := hook(object{"simulateRateLimitExhausted": true})
 	if status != http.StatusTooManyRequests || h.Get("Retry-After") == "" || out["toolReturned"].(object)["status"] != "rate_limited" {
 		t.Errorf("%d %v", status, out)

@@ -15,8 +15,7 @@ func (h *Host) discover(w http.ResponseWriter, _ *http.Request) {
 			"maxNodeExecutions": maxNodeExecutions, "maxRunDurationMs": maxRunDurationMS,
 		},
 		"agents": h.agents(), "conversationPrimitive": true,
-		"replay":       map[string]any{"supported": true, "modes": []string{"replay", "branch"}},
-		"capabilities": map[string]any{"agents": h.seedAgents()},
+		"replay": map[string]any{"supported": true, "modes": []string{"replay", "branch"}},
 	}
 	if h.cfg.Conformance {
 		doc["fixtures"] = fixtureIDs(h.cfg.workflows)
@@ -25,20 +24,28 @@ func (h *Host) discover(w http.ResponseWriter, _ *http.Request) {
 			"supported": true, "version": 2, "confidenceEscalationFloor": confidenceFloor, "confidenceEscalationInterruptKind": "approval",
 		}}
 	}
+	doc["capabilities"] = h.wrapped(doc)
 	w.Header().Set("Cache-Control", "public, max-age=300")
 	if err := answer(w, http.StatusOK, doc); err != nil {
 		writeError(w, err)
 	}
 }
 
-// seedAgents are the agents where clients of RFC 0002 look, with the flags by which
-// they decide whether to wait for an event (E1). There is no memory.
-func (h *Host) seedAgents() map[string]any {
-	a := h.agents()
+// wrapped are the families of doc where older clients look for them, below one
+// member: agents have the flags there by which readers of RFC 0002 decide whether to
+// wait for an event (E1). There is no memory.
+func (h *Host) wrapped(doc map[string]any) map[string]any {
+	agents := h.agents()
 	for _, events := range []string{"reasoningEvents", "toolEvents", "handoffEvents", "decisionEvents"} {
-		a[events] = true
+		agents[events] = true
 	}
-	return a
+	families := map[string]any{"agents": agents}
+	for _, name := range []string{"limits", "conversationPrimitive", "replay", "multiAgent"} {
+		if family, claimed := doc[name]; claimed {
+			families[name] = family
+		}
+	}
+	return families
 }
 
 // agents are what agents can do here. Conversations have moderators, and enclose

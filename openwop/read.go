@@ -87,6 +87,10 @@ func (h *Host) events(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 	if err != nil {
 		return err
 	}
+	buffer, err := number(q.Get("bufferMs"), 0, 0, 5000)
+	if err != nil {
+		return invalid("bufferMs is not between 0 and 5000")
+	}
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
 		return h.allEvents(w, r, e, modes)
 	}
@@ -97,10 +101,6 @@ func (h *Host) events(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 	after, err := eventlog.ParseID(last)
 	if err != nil {
 		return err
-	}
-	buffer, err := number(q.Get("bufferMs"), 0, 0, 5000)
-	if err != nil {
-		return invalid("bufferMs is not between 0 and 5000")
 	}
 	if !h.enter() {
 		return &agentbus.Error{Code: agentbus.CodeOverloaded, Message: "too many follow already"}

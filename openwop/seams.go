@@ -97,11 +97,11 @@ func (h *Host) toolHook(w http.ResponseWriter, r *http.Request, _ agentbus.Princ
 	status := http.StatusOK
 	switch {
 	case len(req.Scopes) > 0: // who has which scope is not known here
-		returned = agentbus.NewToolReturned(&call, nil, &agentbus.EventError{Code: "forbidden", Message: "the principal has not the scopes of this tool"}, 0)
-		returned.Status, status = "forbidden", http.StatusForbidden
+		why := &agentbus.EventError{Code: "forbidden", Message: "the principal has not the scopes of this tool"}
+		returned, status = agentbus.NewToolDenied(&call, why.Code, why), http.StatusForbidden
 	case req.Exhausted:
-		returned = agentbus.NewToolReturned(&call, nil, &agentbus.EventError{Code: "rate_limited", Message: "too many calls of this tool", Retryable: true}, 0)
-		returned.Status, status = "rate_limited", http.StatusTooManyRequests
+		why := &agentbus.EventError{Code: "rate_limited", Message: "too many calls of this tool", Retryable: true}
+		returned, status = agentbus.NewToolDenied(&call, why.Code, why), http.StatusTooManyRequests
 		w.Header().Set("Retry-After", "1")
 	}
 	return answer(w, status, map[string]any{"toolCalled": call, "toolReturned": returned})

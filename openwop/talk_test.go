@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/woptest"
 	"github.com/agentbus/agentbus/openwop"
@@ -128,7 +130,13 @@ func TestDiscoveryIsTrue(t *testing.T) {
 		}
 	}
 	agents := doc["agents"].(object)
-	seed := doc["capabilities"].(object)["agents"].(object) // where clients of RFC 0002 look (E1)
+	wrapped := doc["capabilities"].(object)
+	for _, member := range []string{"limits", "conversationPrimitive", "replay", "multiAgent"} { // where older clients look
+		if !cmp.Equal(wrapped[member], doc[member]) {
+			t.Errorf("capabilities.%s is %v, and %v at the root", member, wrapped[member], doc[member])
+		}
+	}
+	seed := wrapped["agents"].(object) // where clients of RFC 0002 look (E1)
 	for _, flag := range []string{"supported", "reasoningEvents", "toolEvents", "handoffEvents", "decisionEvents"} {
 		if seed[flag] != true {
 			t.Errorf("capabilities.agents.%s: %v", flag, seed[flag])

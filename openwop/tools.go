@@ -32,9 +32,8 @@ func live(a *activation) (json.RawMessage, error) {
 		for range denials(agentbus.HarnessRole{Agent: agent, Allowed: a.cfg.Tools}, c.Tool) {
 			outcome = "refused"
 			call := agentbus.NewToolCalled(agent, c.Tool, "call_"+a.node.ID+"_0", nil)
-			r := agentbus.NewToolReturned(&call, nil, &agentbus.EventError{Code: "forbidden", Message: "the agent may not use this tool"}, 0)
-			r.Status = "forbidden"
-			a.emit(agentbus.EventAgentToolReturned, nil, r) // alone: the tool was never called (E24)
+			why := &agentbus.EventError{Code: "forbidden", Message: "the agent may not use this tool"}
+			a.emit(agentbus.EventAgentToolReturned, nil, agentbus.NewToolDenied(&call, why.Code, why)) // alone: the tool was never called (E24)
 		}
 	}
 	if c.Bad {

@@ -25,7 +25,8 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		tick := time.NewTicker(min(max(min(s.cfg.Retention.Replies, s.cfg.Retention.Events)/10, 100*time.Millisecond), 10*time.Minute))
+		every := s.sweepEvery()
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		late := time.NewTicker(expireEvery)
 		defer late.Stop()
@@ -37,6 +38,7 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 			s.expire(ctx)
 			s.stopToo(ctx, known)
 			s.confer(ctx)
+			s.now().gateway.VoidLate(ctx)
 			if err := s.readDrained(ctx); err != nil && ctx.Err() == nil { // another bus may have drained one
 				s.log.LogAttrs(ctx, slog.LevelWarn, "cannot see which agents are drained", slog.Any("error", err))
 			}
@@ -46,6 +48,10 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 				s.sweep(ctx)
 				s.releaseDead(ctx)
 			case <-late.C:
+				if now := s.sweepEvery(); now != every { // another configuration keeps answers for longer, or not as long
+					every = now
+					tick.Reset(every)
+				}
 			case <-ctx.Done():
 			}
 			release()
@@ -95,6 +101,13 @@ func (s *Server) stopToo(ctx context.Context, known map[agentbus.RunID]bool) {
 			s.now().gateway.Stop(run)
 		}
 	}
+}
+
+// sweepEvery is how often the store is swept: ten times in as long as answers, and
+// events, are kept.
+func (s *Server) sweepEvery() time.Duration {
+	keep := s.now().cfg.Retention
+	return min(max(min(keep.Replies, keep.Events)/10, 100*time.Millisecond), 10*time.Minute)
 }
 
 // sweep removes the stored answers and the events that are older than the

@@ -54,6 +54,30 @@ func TestRetention(t *testing.T) {
 	}
 }
 
+// TestShorterRetention: G25 and G30, answers that are kept for less long from a reload on
+// are swept accordingly.
+func TestShorterRetention(t *testing.T) {
+	t.Parallel()
+	b := serveFile(t, onlyAlice+oneEcho)
+	if status, body := b.post("alice-secret", "echo", "r"); status != http.StatusOK {
+		t.Fatal(status, body)
+	}
+	b.write(onlyAlice + oneEcho + "retention: {replies: 1s}\n")
+	if err := b.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	status, body := http.StatusOK, ""
+	for status == http.StatusOK { // until the answer is swept
+		<-tick.C
+		status, body = b.post("alice-secret", "echo", "r")
+	}
+	if status != http.StatusGone {
+		t.Errorf("at last: %d %s", status, body)
+	}
+}
+
 // repeat sends the same call.
 func repeat(t *testing.T, client *http.Client, address string) (status int, body string) {
 	t.Helper()

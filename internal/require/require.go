@@ -2,6 +2,7 @@
 package require
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"testing"
@@ -28,4 +29,25 @@ func Missing(tb testing.TB, what string) {
 		tb.Fatalf("%s is not here, and AGENTBUS_REQUIRE=all", what)
 	}
 	tb.Skipf("%s is not here; AGENTBUS_REQUIRE=all makes this a failure", what)
+}
+
+// Module returns the directory of a Go module of test data, named path@version, that
+// make suites has fetched: a test itself asks nobody for it. Where it is not there the
+// test is skipped, or fails, as with [Tool].
+func Module(tb testing.TB, module string) string {
+	tb.Helper()
+	c := exec.CommandContext(tb.Context(), Tool(tb, "go"), "mod", "download", "-json", module) //nolint:gosec // a test names it
+	c.Dir = tb.TempDir()                                                                       // of no module, which would be given it
+	c.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=", "GOWORK=off")
+	out, err := c.Output()
+	if err != nil {
+		Missing(tb, module)
+	}
+	var found struct {
+		Dir string `json:"Dir"`
+	}
+	if err := json.Unmarshal(out, &found); err != nil {
+		tb.Fatal(err)
+	}
+	return found.Dir
 }
