@@ -126,6 +126,9 @@ func TestChainsOnlyRise(t *testing.T) {
 				}
 				return
 			}
+			if want := (agentbus.AgentChain{Hop: at.Hop + 1, MaxHops: at.MaxHops, Final: at.Hop+1 >= at.MaxHops}); next != want {
+				t.Fatalf("after %+v comes %+v", at, next)
+			}
 			limit := rapid.IntRange(0, 8).Draw(t, "limit of the receiver")
 			claimed := next
 			if rapid.Bool().Draw(t, "lies") {
@@ -136,6 +139,9 @@ func TestChainsOnlyRise(t *testing.T) {
 				got, err = got.Bound(limit)
 			}
 			if err != nil {
+				if claimed == next && limit >= next.Hop {
+					t.Fatalf("%+v after %+v, with a limit of %d: %v", claimed, at, limit, err)
+				}
 				return // refused: nobody was called
 			}
 			most = min(most, limit, claimed.MaxHops)

@@ -43,3 +43,16 @@ func TestMessageIDs(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// E27: an agent may use the tools of its list, and what cannot be decided is denied.
+func TestFilterTools(t *testing.T) {
+	t.Parallel()
+	role := agentbus.HarnessRole{Agent: "host:writer", Allowed: []string{"openwop:echo", "mcp:search", ""}}
+	allowed, denied := agentbus.FilterTools(role, []string{"mcp:search", "openwop:rm", "", "echo", "openwop:echo", "MCP:search"})
+	if got := strings.Join(allowed, " ") + " | " + strings.Join(denied, " "); got != "mcp:search openwop:echo | openwop:rm  echo MCP:search" {
+		t.Error(got)
+	}
+	if allowed, _ := agentbus.FilterTools(agentbus.HarnessRole{}, []string{"openwop:echo"}); allowed != nil {
+		t.Errorf("without a list: %v", allowed)
+	}
+}

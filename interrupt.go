@@ -168,7 +168,7 @@ type Interrupt struct {
 	Path       []Speaker   `json:"path"` // who asked, through whom: from the root's participant to who asks
 	Ask        Ask         `json:"ask"`
 	Raised     time.Time   `json:"raised"`
-	Expires    time.Time   `json:"expires"`
+	Expires    time.Time   `json:"expires"`              // when it counts as denied
 	Resolution *Resolution `json:"resolution,omitempty"` // nil: it waits
 }
 

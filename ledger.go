@@ -32,9 +32,9 @@ type CallRecord struct {
 	Depth     int       `json:"depth"` // as it arrived
 	Digest    Digest    `json:"-"`
 	State     CallState `json:"state"`
-	Attempts  int       `json:"attempts"`
-	Replays   int       `json:"replays"` // duplicates answered without executing: from memory, or attached
-	Repeats   int       `json:"repeats"` // of a refusal, how often it was repeated (P12)
+	Attempts  int       `json:"attempts"` // executions, those that failed included
+	Replays   int       `json:"replays"`  // duplicates answered without executing: from memory, or attached
+	Repeats   int       `json:"repeats"`  // of a refusal, how often it was repeated (P12)
 	Stream    bool      `json:"stream"`
 	Status    int       `json:"status,omitempty"` // HTTP status of the answer
 	Code      Code      `json:"code,omitempty"`   // why it was refused or voided
@@ -97,8 +97,8 @@ type StoredReply struct {
 
 // A Settlement ends an attempt with an answer that counts.
 type Settlement struct {
-	ID      int64
-	Attempt int // the Attempts of the record that Reserve returned: a later attempt fences this one
+	ID      int64 // of the CallRecord
+	Attempt int   // the Attempts of the record that Reserve returned: a later attempt fences this one
 	Reply   StoredReply
 	// Appended says that Reply.Body was stored by Append already and Reply.Body
 	// holds only what is missing at its end.
@@ -124,9 +124,9 @@ type Settlement struct {
 // A Voiding ends an attempt that failed or was cut: amount 0, the key is free
 // again (G20).
 type Voiding struct {
-	ID       int64
-	Attempt  int
-	Status   int // what the caller was told
+	ID       int64 // of the CallRecord
+	Attempt  int   // see Settlement
+	Status   int   // what the caller was told
 	Code     Code
 	Message  string
 	Usage    Usage

@@ -153,7 +153,8 @@ type Claim struct {
 	// Owner is who claims it. "" leaves it to whoever claims it next: how a run
 	// is begun for a worker, or handed back (R19).
 	Owner string
-	TTL   time.Duration
+	// TTL is how long the lease holds unless it is renewed, by the store's clock.
+	TTL time.Duration
 	// TakeOver is the epoch of a lease that may be taken although it has not
 	// expired, because its owner is known to be dead; 0: none.
 	TakeOver uint64
@@ -166,11 +167,11 @@ type RunSummary struct {
 	Conversation string    `json:"conversation,omitempty"`
 	Halt         *Halt     `json:"halt,omitempty"`
 	Payer        Payer     `json:"payer,omitempty"`
-	Turns        int       `json:"turns"` // done, over all its executions
-	Calls        int       `json:"calls"` // in the ledger, refusals left out
-	Replays      int       `json:"replays"`
-	Refusals     int       `json:"refusals"` // repeats included
-	MaxDepth     int       `json:"max_depth"`
+	Turns        int       `json:"turns"`       // done, over all its executions
+	Calls        int       `json:"calls"`       // in the ledger, refusals left out
+	Replays      int       `json:"replays"`     // duplicates that were answered without executing
+	Refusals     int       `json:"refusals"`    // repeats included
+	MaxDepth     int       `json:"max_depth"`   // at which the deepest of its calls arrived
 	Cost         Micros    `json:"cost_micros"` // charged by the ledger
 	Began        time.Time `json:"began"`
 	Last         time.Time `json:"last"` // when something happened last
@@ -186,7 +187,7 @@ type RunSummary struct {
 	Saved    Micros    `json:"saved_micros"`         // what its replays would have cost
 	Unbilled Micros    `json:"unbilled_micros"`      // what failed attempts used
 	Stopper  string    `json:"stopped_by,omitempty"` // who stopped it (G14); "": nobody
-	Stopped  time.Time `json:"stopped_at,omitzero"`
+	Stopped  time.Time `json:"stopped_at,omitzero"`  // zero: it was not
 }
 
 // A RunFilter says which runs are listed; its zero value is all of them. What is

@@ -40,4 +40,9 @@ func TestScopeWithin(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
+	// Trace and contexts are the program's own where it tells them: they decide nothing (K9).
+	got, err := agentbus.Scope{Lineage: turn}.Within(agentbus.Lineage{TraceParent: "own", TraceState: "a=1", RootContext: "mine", ParentContext: "chat"})
+	if err != nil || got.TraceParent != "own" || got.TraceState != "a=1" || got.RootContext != "mine" || got.ParentContext != "chat" {
+		t.Errorf("its own trace: %+v, %v", got, err)
+	}
 }

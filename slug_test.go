@@ -20,6 +20,23 @@ func TestSlugsCanCoincide(t *testing.T) {
 	}
 }
 
+// P14: the alphabet is [A-Za-z0-9_-], to its ends and no further.
+func TestSlugAlphabet(t *testing.T) {
+	t.Parallel()
+	var kept strings.Builder
+	for c := range byte(0x80) {
+		if slug := agentbus.Speaker([]byte{c}).Slug(); slug != "anon" {
+			kept.WriteString(slug)
+		}
+	}
+	if want := "0123456789abcdefghijklmnopqrstuvwxyz_abcdefghijklmnopqrstuvwxyz"; kept.String() != want {
+		t.Errorf("kept %s, want %s", kept.String(), want)
+	}
+	if got := agentbus.Speaker("-a--B-_-9-").Slug(); got != "a-b-_-9" {
+		t.Errorf("got %s", got)
+	}
+}
+
 // P14: what is not valid UTF-8 is outside the alphabet.
 func TestSlugOfInvalidUTF8(t *testing.T) {
 	t.Parallel()

@@ -48,5 +48,5 @@ type TaskQuery struct {
 	// Before continues behind a task of the page before: its Updated and ID.
 	Before   time.Time
 	BeforeID string
-	Limit    int
+	Limit    int // at most so many
 }

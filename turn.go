@@ -97,8 +97,8 @@ type Turn struct {
 	Epoch     uint64      `json:"epoch"` // of the lease under which it was written (R17)
 	State     TurnState   `json:"state"`
 	Reply     Reply       `json:"reply"`
-	Cost      Micros      `json:"cost_micros"` // failed attempts included (R8)
-	Attempts  int         `json:"attempts"`
+	Cost      Micros      `json:"cost_micros"`     // failed attempts included (R8)
+	Attempts  int         `json:"attempts"`        // tries so far: retries, and those of drivers that crashed or resumed
 	Error     *Error      `json:"error,omitempty"` // of a failed turn; of a waiting one, and until it has another result, with the Ask
 	Began     time.Time   `json:"began"`
 	Ended     time.Time   `json:"ended,omitzero"`

@@ -330,41 +330,59 @@ func TestBackendMessageIDs(t *testing.T) {
 	}
 }
 
-// R22, C19, C28, C31: a task that waits is an Ask, and its resolution goes to the
-// same task.
+// R22, C19, C28, C30 to C32: a task that waits is an Ask, and its resolution goes to
+// the same task: in the words of x402 what pays, in those of Mentionable the rest.
 func TestBackendAsks(t *testing.T) {
 	t.Parallel()
-	part := map[string]any{"kind": "payment_required", "message": "pay 5", "state": "s3cret", "data": map[string]any{"com.example.amount": 5}}
-	wait := func(state sdk.TaskState, meta map[string]any) executor {
-		return func(_ context.Context, x *a2asrv.ExecutorContext, emit func(sdk.Event) bool) {
-			if x.StoredTask != nil {
-				answer := sdk.NewMessage(sdk.MessageRoleAgent, sdk.NewTextPart("thanks for "+said(x.Message)))
-				if r, ok := x.Message.Metadata["mentionable"]; ok {
-					answer.SetMeta("got", r)
-				}
-				emit(sdk.NewStatusUpdateEvent(x, sdk.TaskStateCompleted, answer))
-				return
-			}
-			m := sdk.NewMessage(sdk.MessageRoleAgent, sdk.NewTextPart("which colour?"))
-			m.Metadata = meta
-			emit(sdk.NewSubmittedTask(x, x.Message))
-			emit(sdk.NewStatusUpdateEvent(x, state, m))
-		}
-	}
+	part := map[string]any{"mentionable": map[string]any{"policy": map[string]any{
+		"kind": "payment_required", "message": "pay 5", "state": "s3cret", "data": map[string]any{"com.example.amount": 5},
+	}}}
+	x402 := map[string]any{"x402.payment.status": "payment-required", "x402.payment.required": map[string]any{"x402Version": 2}}
+	const paid = `"x402.payment.payload":{"signature":"0x1"}`
 	for name, tt := range map[string]struct {
-		state sdk.TaskState
-		meta  map[string]any
-		code  agentbus.Code
-		kind  agentbus.AskKind
+		state  sdk.TaskState
+		meta   map[string]any
+		code   agentbus.Code
+		kind   agentbus.AskKind
+		answer string // what was said in the words of policy parts; "": a decision and a text
+		told   string // the agent, but for when it was decided
 	}{
-		"clarification": {sdk.TaskStateInputRequired, nil, agentbus.CodeInputRequired, agentbus.AskClarification},
-		"auth":          {sdk.TaskStateAuthRequired, nil, agentbus.CodeInputRequired, agentbus.AskAuth},
-		"payment":       {sdk.TaskStateInputRequired, map[string]any{"mentionable": map[string]any{"policy": part}}, agentbus.CodePaymentRequired, agentbus.AskPolicy},
-		"x402":          {sdk.TaskStateInputRequired, map[string]any{"x402.payment.status": "payment-required", "x402.payment.required": map[string]any{"x402Version": 2}}, agentbus.CodePaymentRequired, agentbus.AskPolicy},
+		"clarification": {state: sdk.TaskStateInputRequired, code: agentbus.CodeInputRequired, kind: agentbus.AskClarification, told: "{}"},
+		"auth":          {state: sdk.TaskStateAuthRequired, code: agentbus.CodeInputRequired, kind: agentbus.AskAuth},
+		"payment": {
+			state: sdk.TaskStateInputRequired, meta: part, code: agentbus.CodePaymentRequired, kind: agentbus.AskPolicy,
+			told: `{"mentionable":{"policy_resolution":{"in_reply_to_state":"s3cret","outcome":"granted"}}}`,
+		},
+		"payment, answered": {
+			state: sdk.TaskStateInputRequired, meta: part, code: agentbus.CodePaymentRequired, kind: agentbus.AskPolicy,
+			answer: `{"in_reply_to_state":"s3cret","outcome":"granted","evidence":[1]}`,
+			told:   `{"mentionable":{"policy_resolution":{"evidence":[1],"in_reply_to_state":"s3cret","outcome":"granted"}}}`,
+		},
+		"payment, paid by x402": {
+			state: sdk.TaskStateInputRequired, meta: part, code: agentbus.CodePaymentRequired, kind: agentbus.AskPolicy,
+			answer: `{"in_reply_to_state":"s3cret","outcome":"granted",` + paid + `}`,
+			told:   `{"mentionable":{"policy_resolution":{"in_reply_to_state":"s3cret","outcome":"granted"}},` + paid + `}`,
+		},
+		"x402": {
+			state: sdk.TaskStateInputRequired, meta: x402, code: agentbus.CodePaymentRequired, kind: agentbus.AskPolicy,
+			answer: `{"outcome":"granted",` + paid + `}`, told: `{` + paid + `}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t, a2a.BackendConfig{URL: peer(t, wait(tt.state, tt.meta), sdk.TransportProtocolJSONRPC, true), Sessions: &memory{}})
+			told := make(chan map[string]any, 1)
+			waits := executor(func(_ context.Context, x *a2asrv.ExecutorContext, emit func(sdk.Event) bool) {
+				if x.StoredTask != nil {
+					told <- x.Message.Metadata
+					emit(sdk.NewStatusUpdateEvent(x, sdk.TaskStateCompleted, sdk.NewMessage(sdk.MessageRoleAgent, sdk.NewTextPart("thanks for "+said(x.Message)))))
+					return
+				}
+				m := sdk.NewMessage(sdk.MessageRoleAgent, sdk.NewTextPart("which colour?"))
+				m.Metadata = tt.meta
+				emit(sdk.NewSubmittedTask(x, x.Message))
+				emit(sdk.NewStatusUpdateEvent(x, tt.state, m))
+			})
+			b := newBackend(t, a2a.BackendConfig{URL: peer(t, waits, sdk.TransportProtocolJSONRPC, true), Sessions: &memory{}})
 			c := call("paint")
 			_, err := collect(t, b, c)
 			e, ok := errors.AsType[*agentbus.Error](err)
@@ -377,14 +395,27 @@ func TestBackendAsks(t *testing.T) {
 					t.Errorf("the policy part is %s", e.Ask.Policy)
 				}
 			}
-			again := *c
-			again.Resolution = &agentbus.Resolution{Decision: agentbus.DecisionGranted, Text: "blue", At: time.Now(), Resume: e.Ask.Resume}
 			if tt.kind == agentbus.AskAuth {
 				return // the SDK goes on with such a task by itself
 			}
+			again := *c
+			again.Resolution = &agentbus.Resolution{Decision: agentbus.DecisionGranted, Text: "blue", At: time.Now(), Resume: e.Ask.Resume, Policy: json.RawMessage(tt.answer)}
 			got, err := collect(t, b, &again)
 			if err != nil || got.Text != "thanks for blue" {
-				t.Errorf("got %q, %v", got.Text, err)
+				t.Fatalf("got %q, %v", got.Text, err)
+			}
+			meta := <-told
+			delete(meta, a2a.MetadataKey)
+			if r, ok := meta["mentionable"].(map[string]any); ok {
+				if p, ok := r["policy_resolution"].(map[string]any); ok {
+					delete(p, "resolved_at")
+				}
+			}
+			if meta == nil {
+				meta = map[string]any{}
+			}
+			if raw, err := json.Marshal(meta); err != nil || string(raw) != tt.told {
+				t.Errorf("the agent was told %s, want %s", raw, tt.told)
 			}
 		})
 	}

@@ -20,13 +20,13 @@ type CardReport struct {
 	Description string `json:"description,omitempty"`
 	Shape       string `json:"shape"` // "1.0", "0.3", or "1.0 and 0.3"
 
-	Usable     bool              `json:"usable"`
+	Usable     bool              `json:"usable"` // the bus can call it: none of the Findings blocks
 	Interfaces []InterfaceReport `json:"interfaces"`
 	Streaming  bool              `json:"streaming"`
 	Push       bool              `json:"push_notifications"`
 	Extended   bool              `json:"extended_card"`
-	Skills     int               `json:"skills"`
-	Signatures int               `json:"signatures"`
+	Skills     int               `json:"skills"`     // how many the card lists
+	Signatures int               `json:"signatures"` // how many the card has, none of them verified
 	Extensions []ExtensionReport `json:"extensions"`
 	Schemes    []SchemeReport    `json:"security_schemes"`
 	// Required is the alternatives of what an agent asks its callers for, each a

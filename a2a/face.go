@@ -102,7 +102,8 @@ type Face struct {
 	answering map[string]int
 }
 
-// NewFace returns the face that c describes.
+// NewFace returns the face that c describes. It fails where Tasks, Agent or Owner is
+// missing. Tasks that dead processes left are taken up by [Face.Recover].
 func NewFace(c FaceConfig) (*Face, error) {
 	if c.Tasks == nil || c.Agent == nil || c.Owner == "" {
 		return nil, errors.New("a2a face: Tasks, Agent and Owner are required")

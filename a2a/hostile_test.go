@@ -35,6 +35,9 @@ func hostile(t *testing.T, h func(w http.ResponseWriter, method string)) string 
 		if v := r.Header.Values("X-Tangle-Runid"); len(v) != 1 { // A36
 			t.Errorf("x-tangle-runid: %q", v)
 		}
+		if v, sent := r.Header["Authorization"]; sent { // P22: it has no key of its own here
+			t.Errorf("Authorization: %q", v)
+		}
 		body, _ := io.ReadAll(r.Body)
 		_, rest, _ := strings.Cut(string(body), `"method":"`)
 		method, _, _ := strings.Cut(rest, `"`)

@@ -53,6 +53,7 @@ func TestReadMention(t *testing.T) {
 		"C14 none as a text":      {message: `{"mentionable":{"recipient_capabilities":{"mention_relay":"none"}}}`, params: `{}`, want: a2a.Mention{Relay: "none"}},
 		"C14 inline as a text":    {message: `{"mentionable":{"recipient_capabilities":{"mention_relay":"inline"}}}`, params: `{}`},
 		"C14 unknown is kept":     {message: `{"mentionable":{"recipient_capabilities":{"mention_relay":{"kind":"new"}}}}`, params: `{}`, want: a2a.Mention{Relay: "new"}},
+		"C14 too long a kind":     {message: `{"mentionable":{"recipient_capabilities":{"mention_relay":{"kind":"` + strings.Repeat("x", 1<<10) + `"}}}}`, params: `{}`},
 		"token, policy, evidence": {message: `{"mentionable":{"chain_token":"a.b.c","policy":{"kind":"x"},"policy_resolution":{"y":1},"identity_evidence":[]}}`, params: `{}`, want: a2a.Mention{Token: "a.b.c", Policy: json.RawMessage(`{"kind":"x"}`), Resolution: json.RawMessage(`{"y":1}`), Evidence: json.RawMessage(`[]`)}},
 		"two tokens":              {message: `{"mentionable":{"chain_token":"a.b.c"}}`, params: `{"mentionable":{"chain_token":"d.e.f"}}`, code: agentbus.CodeInvalidLineage},
 	} {

@@ -206,7 +206,7 @@ type API struct {
 	streams  streams
 }
 
-// New returns an API.
+// New returns an API, or an error that names what is required of c and missing.
 func New(c Config) (*API, error) {
 	if c.Identifier == nil || c.Runs == nil || c.Records == nil || c.Ledger == nil || c.Keys == nil || c.Calls == nil || c.Agents == nil || c.Interrupts == nil || c.Figures == nil {
 		return nil, errors.New("admin: Identifier, Runs, Records, Ledger, Keys, Calls, Agents, Interrupts and Figures are required")

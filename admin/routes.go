@@ -109,7 +109,7 @@ func invalid(message, next string) error {
 // fail writes err, and keeps its code for the audit.
 func (x *request) fail(w http.ResponseWriter, err error) {
 	x.err = err
-	httpx.WriteProblemAs(w, err, x.status)
+	httpx.WriteProblem(w, err, x.status)
 }
 
 // Routes returns the pattern of every route of the listener, for who checks that

@@ -143,7 +143,8 @@ func NewTable(targets []*Target, aliases map[string]*Target) *Table {
 	return t
 }
 
-// Route returns the agent of that name, alias or address.
+// Route returns the agent of that name, alias or address, and whether there is
+// one. Names and aliases are exact; of an address the case does not count (G1, C34).
 func (t *Table) Route(name string) (*Target, bool) {
 	a, ok := t.byName[name]
 	if ok || !strings.Contains(name, "@") {

@@ -30,7 +30,8 @@ type CertificatesConfig struct {
 // before it comes here. It is safe for concurrent use.
 type Certificates struct{ cfg CertificatesConfig }
 
-// NewCertificates returns an identifier of client certificates.
+// NewCertificates returns an identifier of client certificates. It fails for a Field
+// that certificates do not have, and for a faulty Realm.
 func NewCertificates(c CertificatesConfig) (*Certificates, error) {
 	switch c.Field {
 	case "":

@@ -55,6 +55,7 @@ type slack struct {
 	fetches int
 	issuer  string // that the card names
 	kid     string
+	alone   bool // it may not speak of those for whom others act (C23)
 }
 
 func newSlack(t *testing.T) *slack {
@@ -160,7 +161,7 @@ func (s *slack) verifier(t *testing.T, p identity.Proofs, log io.Writer, now tim
 	v, err := identity.NewEvidence(identity.EvidenceConfig{
 		Issuers: []identity.TrustedIssuer{{
 			Issuer: s.url, Methods: []string{"urn:slack:signed", identity.WrapMethod}, Assurance: []string{"platform", "delegated"},
-			SubjectPrefixes: []string{"slack:T1/", "bus:", s.url + "/"}, MayDelegate: true,
+			SubjectPrefixes: []string{"slack:T1/", "bus:", s.url + "/"}, MayDelegate: !s.alone,
 		}},
 		Client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, Proofs: p, Logger: logTo(log), Now: func() time.Time { return now },
 	})
@@ -184,6 +185,7 @@ func TestEvidence(t *testing.T) {
 		now    time.Time // zero: at
 		code   identity.EvidenceCode
 		fetch  bool
+		alone  bool              // the issuer may not delegate
 		want   agentbus.Evidence // beside Issuer, Method, Assurance and Digest
 	}{
 		"counts":                         {fetch: true, want: agentbus.Evidence{Subject: "slack:T1/U1"}},
@@ -199,6 +201,7 @@ func TestEvidence(t *testing.T) {
 		"X16 forged":                     {change: func(a *attestation) { a.plain["on_behalf_of"] = []string{"slack:T1/U2"} }, code: identity.EvidenceMalformed, fetch: true},
 		"X16 reordered":                  {change: acts("on_behalf_of", "user", "slack:T1/A"), code: identity.EvidenceMalformed, fetch: true},
 		"X16 extended":                   {change: acts("on_behalf_of", "slack:T1/A", "user", "root"), code: identity.EvidenceMalformed, fetch: true},
+		"C23 may not delegate":           {alone: true, change: acts("on_behalf_of", "slack:T1/A", "user"), fetch: true, want: agentbus.Evidence{Subject: "slack:T1/B"}},
 		"C26 nearest first, last root":   {change: acts("on_behalf_of", "slack:T1/A", "user"), fetch: true, want: agentbus.Evidence{Subject: "slack:T1/B", OnBehalfOf: []string{"slack:T1/A", "user"}}},
 		"X18 alg none":                   {change: func(a *attestation) { a.header["alg"] = "none" }, code: identity.EvidenceUnsupportedCrypto},
 		"X18 HS256":                      {change: func(a *attestation) { a.header["alg"] = "HS256" }, code: identity.EvidenceUnsupportedCrypto},
@@ -231,6 +234,7 @@ func TestEvidence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSlack(t)
+			s.alone = c.alone
 			a := s.attests()
 			if c.change != nil {
 				c.change(a)

@@ -48,7 +48,9 @@ type Hops struct {
 	callers map[string]string
 }
 
-// NewHops returns what signs and verifies hops.
+// NewHops returns what signs and verifies hops, and asks no issuer yet. It fails where
+// a Signer, Proofs, or a Client for those it trusts is missing, and for an issuer
+// whose URL is none.
 func NewHops(c HopsConfig) (*Hops, error) {
 	if c.Signer == nil || c.Proofs == nil || c.Client == nil && len(c.Trust) > 0 {
 		return nil, errors.New("identity: signed hops need a signer, proofs and a client")

@@ -46,7 +46,8 @@ type Rebinder struct {
 	client *http.Client
 }
 
-// NewRebinder returns a rebinder.
+// NewRebinder returns a rebinder, which asks nobody yet. It fails for an STS that is
+// neither https nor on this machine.
 func NewRebinder(c RebinderConfig) (*Rebinder, error) {
 	if c.STS != "" {
 		if err := checkURL(c.STS); err != nil {

@@ -42,7 +42,8 @@ type Signer struct {
 	public []jose.JSONWebKey // its own first, then the former
 }
 
-// NewSigner returns a signer.
+// NewSigner returns a signer. It fails for an Issuer that is no URL others can read
+// keys at, a Seed that has not 32 bytes, and a former key that is none.
 func NewSigner(c SignerConfig) (*Signer, error) {
 	if err := checkURL(c.Issuer); err != nil {
 		return nil, fmt.Errorf("issuer: %w", err)

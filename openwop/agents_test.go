@@ -375,6 +375,41 @@ func TestLiveInvoke(t *testing.T) {
 	}
 }
 
+// E73: the seam of events tells those of a type, a cause or a node, to whose run it
+// is; a reset is answered, and takes nothing away.
+func TestE73EventsOfASeam(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	run := b.start("conformance-agent-reasoning")
+	b.settle(run)
+	events := b.events(run)
+	called, returned := "", ""
+	for _, e := range events {
+		switch e["type"] {
+		case "agent.toolCalled":
+			called = e["eventId"].(string)
+		case "agent.toolReturned":
+			returned = e["eventId"].(string)
+		}
+	}
+	if status, _, _ := b.do(http.MethodPost, "/v1/host/sample/test/reset", object{}); status != http.StatusOK {
+		t.Errorf("reset: %d", status)
+	}
+	at := "/v1/host/sample/test/runs/" + run + "/events"
+	for query, want := range map[string]int{
+		"": len(events), "?type=agent.toolReturned": 1, "?causationId=" + called: 1, "?causationId=" + returned: 0, "?nodeId=reasoner": len(events) - 2,
+		"?type=agent.toolReturned&causationId=" + called + "&nodeId=reasoner": 1, "?type=agent.toolCalled&causationId=" + called: 0, "?nodeId=other": 0,
+	} {
+		status, out, _ := b.do(http.MethodGet, at+query, nil)
+		got, _ := out["events"].([]any)
+		if status != http.StatusOK || len(got) != want || want == 1 && got[0].(object)["eventId"] != returned {
+			t.Errorf("%q: %d, %d events, want %d", query, status, len(got), want)
+		}
+	}
+	status, out, _ := b.do(http.MethodGet, at, nil, "Authorization", "Bearer bob")
+	b.refused("another's run", http.StatusNotFound, "run_not_found", status, out)
+}
+
 // E28, E73: the hook of tools denies what it cannot decide, and hashes what was
 // redacted.
 func TestToolHook(t *testing.T) {

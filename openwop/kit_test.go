@@ -97,6 +97,24 @@ func openBus(t *testing.T, path string, change ...func(*openwop.Config)) *bus {
 // An object is JSON.
 type object = map[string]any
 
+// send sends a request of alice, unless head says otherwise, and returns the answer.
+func (b *bus) send(method, path string, body io.Reader, head ...string) *http.Response {
+	b.Helper()
+	r, err := http.NewRequestWithContext(b.Context(), method, b.url+path, body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer alice")
+	for i := 0; i+1 < len(head); i += 2 {
+		r.Header.Set(head[i], head[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return res
+}
+
 // do sends a request and returns status, JSON and header.
 func (b *bus) do(method, path string, body any, head ...string) (int, object, http.Header) {
 	b.Helper()
@@ -112,18 +130,7 @@ func (b *bus) do(method, path string, body any, head ...string) (int, object, ht
 		}
 		in = bytes.NewReader(raw)
 	}
-	r, err := http.NewRequestWithContext(b.Context(), method, b.url+path, in)
-	if err != nil {
-		b.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer alice")
-	for i := 0; i+1 < len(head); i += 2 {
-		r.Header.Set(head[i], head[i+1])
-	}
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		b.Fatal(err)
-	}
+	res := b.send(method, path, in, head...)
 	defer func() { _ = res.Body.Close() }()
 	if res.Header.Get("X-Request-Id") == "" { // as every answer of a bus
 		b.Errorf("%s %s: no x-request-id", method, path)

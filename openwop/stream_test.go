@@ -27,19 +27,7 @@ type frame struct {
 // stream reads the events of a run until the server closes.
 func (b *bus) stream(run, query string, head ...string) (status int, frames []frame) {
 	b.Helper()
-	r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, b.url+"/v1/runs/"+run+"/events"+query, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer alice")
-	r.Header.Set("Accept", "text/event-stream")
-	for i := 0; i+1 < len(head); i += 2 {
-		r.Header.Set(head[i], head[i+1])
-	}
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		b.Fatal(err)
-	}
+	res := b.send(http.MethodGet, "/v1/runs/"+run+"/events"+query, nil, append([]string{"Accept", "text/event-stream"}, head...)...)
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
 		return res.StatusCode, nil

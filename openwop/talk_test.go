@@ -250,6 +250,15 @@ func TestNodeTypes(t *testing.T) {
 	if !slices.Equal(kinds, []string{"next-worker", "terminate"}) {
 		t.Error(kinds)
 	}
+	b = newBus(t)
+	if err := b.host.AddMockAgent("conformance-mock", `{"mockReasoning":{"summary":"so"},"mockDecision":{"decision":{},"confidence":1}}`); err != nil {
+		t.Fatal(err)
+	}
+	run = b.start("conformance-mock")
+	b.settle(run)
+	if p := first(b.events(run), "agent.reasoned"); p["agentId"] != "host:mock-agent:mock" {
+		t.Errorf("%v", p)
+	}
 	run = b.start("conformance-message-reducer")
 	b.settle(run)
 	var written []string

@@ -38,7 +38,7 @@ type Breaker struct {
 	opened time.Time // last
 }
 
-// NewBreaker returns a closed breaker.
+// NewBreaker returns a closed breaker. What c leaves out has its default.
 func NewBreaker(c BreakerConfig) *Breaker {
 	if c.Failures <= 0 {
 		c.Failures = 5
@@ -78,7 +78,7 @@ func failed(err error) bool {
 	return false
 }
 
-// State returns closed, open or half-open.
+// State returns "closed", "open" or "half-open", as it stands now.
 func (b *Breaker) State() string { return b.circuit.State().String() }
 
 // Doubt takes note that the breaker of another process opened: here one failure

@@ -96,7 +96,7 @@ func TestAgentsAsA2AAgents(t *testing.T) {
 	}
 }
 
-// P10, C3: a call over A2A is refused at the depth at which any is, and one above
+// P9, P10: a call over A2A is refused at the depth at which any is, and one above
 // is served: the face is no hop of its own.
 func TestDepthOverA2A(t *testing.T) {
 	t.Parallel()

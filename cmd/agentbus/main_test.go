@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,6 +22,11 @@ import (
 )
 
 func noEnv(string) (string, bool) { return "", false }
+
+// run runs the program with args, without its name, and returns its exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) (string, bool)) int {
+	return newApp(stdin, stdout, stderr, env).main(ctx, args)
+}
 
 // outcome runs the program and returns what it did.
 func outcome(ctx context.Context, args ...string) (code int, stdout, stderr string) {

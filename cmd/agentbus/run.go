@@ -70,12 +70,8 @@ type app struct {
 	parting *atomic.Pointer[string]
 }
 
-// run runs the program with args, without its name, and returns its exit code.
-// It touches nothing of the process but what it is given, files and the network.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) (string, bool)) int {
-	return newApp(stdin, stdout, stderr, env).main(ctx, args)
-}
-
+// newApp returns what a verb has to work with. It touches nothing of the process but
+// what it is given, files and the network.
 func newApp(stdin io.Reader, stdout, stderr io.Writer, env func(string) (string, bool)) *app {
 	return &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, parting: new(atomic.Pointer[string])}
 }

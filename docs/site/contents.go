@@ -27,7 +27,7 @@ var contents = []chapter{
 		"docs/replay.md", "docs/agent-events.md", "docs/glossary.md",
 	}},
 	{"Operate", []string{"docs/operations.md", "docs/errors.md", "docs/threat-model.md", "deploy/README.md"}},
-	{"Trust", []string{"docs/promises.md", "docs/conformance.md", "benchmarks/RESULTS.md", "docs/rough-edges.md", "CHANGELOG.md", "CONTRIBUTING.md"}},
+	{"Trust", []string{"docs/promises.md", "docs/conformance.md", "benchmarks/RESULTS.md", "docs/rough-edges.md", "docs/decisions/README.md", "CHANGELOG.md", "CONTRIBUTING.md"}},
 }
 
 // listed returns the chapters with the pages that there are, and behind them

@@ -46,6 +46,35 @@ func TestReadmeNamesEveryRoom(t *testing.T) {
 	}
 }
 
+// The list of decisions has each of them once, under its title, and says which no
+// longer holds.
+func TestDecisionsAreListed(t *testing.T) {
+	t.Parallel()
+	dir := os.DirFS("../../docs/decisions")
+	list, err := fs.ReadFile(dir, "README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := fs.Glob(dir, "[0-9]*.md")
+	if err != nil || len(names) < 100 {
+		t.Fatalf("%d decisions, %v", len(names), err)
+	}
+	for _, name := range names {
+		page, err := fs.ReadFile(dir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		title, text, _ := strings.Cut(strings.TrimPrefix(string(page), "# "), "\n")
+		line := "- [" + title + "](" + name + ")"
+		if strings.HasPrefix(strings.TrimSpace(text), "Superseded") {
+			line += " (superseded)"
+		}
+		if strings.Count(string(list), "("+name+")") != 1 || !strings.Contains(string(list), line+"\n") {
+			t.Errorf("docs/decisions/README.md does not have, once, the line\n%s", line)
+		}
+	}
+}
+
 // The promises name tests that exist.
 func TestPromisesNameTestsThatExist(t *testing.T) {
 	t.Parallel()

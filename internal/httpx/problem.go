@@ -21,13 +21,10 @@ type Problem struct {
 	Explain   *agentbus.Explain `json:"explain,omitempty"`
 }
 
-// WriteProblem answers a request with err as problem+json (RFC 9457). Status
-// and header are those of [WriteError]; it tells as little of an error that is
-// not ours.
-func WriteProblem(w http.ResponseWriter, err error) { WriteProblemAs(w, err, 0) }
-
-// WriteProblemAs is [WriteProblem] with a status of its own; 0: that of the code.
-func WriteProblemAs(w http.ResponseWriter, err error, status int) {
+// WriteProblem answers a request with err as problem+json (RFC 9457), under a status
+// of its own; 0: that of the code. The header is that of [WriteError]; it tells as
+// little of an error that is not ours.
+func WriteProblem(w http.ResponseWriter, err error, status int) {
 	e := agentbus.AsError(err)
 	if e == nil {
 		e = &agentbus.Error{Code: agentbus.CodeInternal, Message: "no error to report"}

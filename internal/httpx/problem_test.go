@@ -35,14 +35,14 @@ func TestWriteProblem(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		w.Header().Set("X-Request-Id", "req_1")
-		httpx.WriteProblem(w, c.err)
+		httpx.WriteProblem(w, c.err, 0)
 		if diff := cmp.Diff(c.want, w.Body.String()); diff != "" || w.Code != c.status || w.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%d %v, body (-want +got)\n%s", w.Code, w.Header(), diff)
 		}
 	}
 	for _, err := range []error{errors.New("Bearer sk-secret"), nil} { // P19: nothing of a foreign error is told
 		w := httptest.NewRecorder()
-		httpx.WriteProblem(w, err)
+		httpx.WriteProblem(w, err, 0)
 		if body := w.Body.String(); w.Code != 500 || strings.Contains(body, "sk-secret") || !strings.Contains(body, `"code":"internal"`) {
 			t.Errorf("%d %s", w.Code, body)
 		}
