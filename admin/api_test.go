@@ -13,6 +13,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // A list is a page, of whose items one member is looked at.
@@ -209,8 +210,10 @@ func TestStop(t *testing.T) {
 		{"run_c", `{"run":"run_c","stopped":true,"known":true,"cancelled":1}`},
 		{"run_new", `{"run":"run_new","stopped":true,"known":false,"cancelled":0}`},
 		{"a/b-c..%", `{"run":"a/b-c..%","stopped":true,"known":false,"cancelled":0}`},
+		{".", `{"run":".","stopped":true,"known":false,"cancelled":0}`}, // P4 lets a caller call its run so
+		{"..", `{"run":"..","stopped":true,"known":false,"cancelled":0}`},
 	} {
-		if got := b.request("POST", "/admin/v1/runs/"+url.PathEscape(tt.run)+"/stop", adminKey, ""); got.body != tt.want+"\n" {
+		if got := b.request("POST", "/admin/v1/runs/"+httpx.Segment(tt.run)+"/stop", adminKey, ""); got.body != tt.want+"\n" {
 			t.Errorf("%s: %d %s", tt.run, got.status, got.body)
 		}
 	}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin/console"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // A Driver goes on with runs of conversations, and makes them again. It is safe
@@ -194,7 +194,7 @@ func (a *API) replayPage(w http.ResponseWriter, r *http.Request) error {
 }
 
 // runPath is where the console shows a run.
-func runPath(id agentbus.RunID) string { return "/console/runs/" + url.PathEscape(string(id)) }
+func runPath(id agentbus.RunID) string { return "/console/runs/" + httpx.Segment(string(id)) }
 
 // asks are the buttons that go on with a run, or make it again (U5, U11).
 func (p *runPage) asks(r *http.Request) (asks []console.Ask) {

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin/console"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // maxFindings is how many rows of one sort are told of one by one.
@@ -82,7 +82,7 @@ func (p *runPage) payers() (found []console.Finding) {
 		}
 		f := console.Finding{Kind: "money", Text: fmt.Sprintf("%s paid $%s%s", cmp.Or(payer, "nobody"), paid[payer].USD(), what)}
 		if payer != "" {
-			f.URL = "/console/payers/" + url.PathEscape(string(payer))
+			f.URL = "/console/payers/" + httpx.Segment(string(payer))
 		}
 		found = append(found, f)
 	}

@@ -166,7 +166,7 @@ func (a *API) hops(ctx context.Context, p *runPage) string {
 
 // rowCommands are what is done about a row in the terminal.
 func (p *runPage) rowCommands(r *treeRow) []console.Command {
-	run := shellWord(string(p.Run))
+	run := shellOperand(string(p.Run))
 	commands := []console.Command{{Name: "Copy trace command", Text: "agentbus trace " + run}}
 	if r.Interrupt != nil {
 		id := shellWord(string(r.Interrupt.ID))
@@ -176,7 +176,7 @@ func (p *runPage) rowCommands(r *treeRow) []console.Command {
 		commands = append(commands, console.Command{Name: "Copy as curl", Text: curlOf(r.Call)})
 	}
 	if r.Turn != nil && len(p.record.Executions) > 0 && r.Turn.Execution == p.record.Executions[0].ID {
-		commands = append(commands, console.Command{Name: "Copy fork command", Text: fmt.Sprintf("agentbus replay %s --from %d", run, r.Turn.Index)})
+		commands = append(commands, console.Command{Name: "Copy fork command", Text: fmt.Sprintf("agentbus replay --from %d %s", r.Turn.Index, run)})
 	}
 	return commands
 }

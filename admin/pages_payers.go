@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin/console"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 const (
@@ -112,7 +113,7 @@ func (a *API) payerPage(w http.ResponseWriter, r *http.Request, payer agentbus.P
 		return err
 	}
 	by := func(table, usual string) sorting {
-		return sorting{path: "/console/payers/" + url.PathEscape(string(payer)), param: table, usual: usual, part: table, q: q}
+		return sorting{path: "/console/payers/" + httpx.Segment(string(payer)), param: table, usual: usual, part: table, q: q}
 	}
 	if c.CapColumns, err = sorted(c.Caps, capColumns(), by("caps", "")); err != nil {
 		return err

@@ -242,7 +242,7 @@ func shortTurn(r *treeRow, run agentbus.RunID) string {
 
 // commands are what is done about a run in the terminal.
 func (p *runPage) commands() []console.Command {
-	run := shellWord(string(p.Run))
+	run := shellOperand(string(p.Run))
 	c := []console.Command{{Name: "Trace", Text: "agentbus trace " + run}}
 	if len(p.record.Executions) == 0 {
 		return c
@@ -263,6 +263,14 @@ func shellWord(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// shellOperand is s as the last word of a command of ours, and not a flag of it.
+func shellOperand(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return "-- " + shellWord(s)
+	}
+	return shellWord(s)
 }
 
 // compare finds where the transcripts of two runs part.

@@ -92,6 +92,11 @@ func plain(h http.Handler) handler {
 
 // answer runs the handler of a route, and writes the error it returns.
 func (a *API) answer(w http.ResponseWriter, r *http.Request, rt route) {
+	for _, name := range [...]string{"run", "payer"} { // callers choose them
+		if v := r.PathValue(name); v != "" {
+			r.SetPathValue(name, httpx.Named(v))
+		}
+	}
 	if err := rt.handle(w, r); err != nil {
 		a.fail(w, r, rt.pattern, err)
 	}

@@ -186,6 +186,33 @@ func TestFanOutAsks(t *testing.T) {
 	})
 }
 
+// R21: a decision has the branch called again that asked, and not one that was denied
+// before or had failed: the run halts for that one when the others have ended, and only
+// then is it asked again.
+func TestFanOutAnswersOneByOne(t *testing.T) {
+	t.Parallel()
+	var a agents
+	m := newRecorder()
+	c := fans(conversation.JoinAll, "a", a.asking("A"), "b", oneAfterAnother(a.streams(reset), a.says("B")), "c", a.asking("C"))
+	o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
+	r, err := ran(t.Context(), c, o)
+	ids := waits(t, r, err)
+	m.Resolve(ids[0], agentbus.Resolution{Decision: agentbus.DecisionDenied})
+	r, err = ran(t.Context(), c, o)
+	if left := waits(t, r, err); !slices.Equal(left, ids[1:]) || len(a.calls) != 3 {
+		t.Errorf("%v of %v wait after %v", left, ids, a.turns())
+	}
+	m.Resolve(ids[1], granted())
+	r, err = ran(t.Context(), c, o)
+	if err != nil || r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Error.Code != agentbus.CodeForbidden || len(a.calls) != 4 {
+		t.Errorf("%+v, %v after %v", r.Halt, err, a.turns())
+	}
+	r, err = ran(t.Context(), c, o)
+	if again := waits(t, r, err); len(again) != 1 || slices.Contains(ids, again[0]) || !slices.Equal(a.turns()[4:], []agentbus.TurnID{"r.t0.a", "r.t1.b"}) && !slices.Equal(a.turns()[4:], []agentbus.TurnID{"r.t1.b", "r.t0.a"}) {
+		t.Errorf("%v wait after %v", again, a.turns())
+	}
+}
+
 // R21: what a join needs is enough: who asks is not waited for, and who waits is
 // withdrawn.
 func TestMetJoinWithdraws(t *testing.T) {

@@ -130,13 +130,21 @@ func (p *Participant) wire() agentbus.Speaker {
 	return p.Name
 }
 
-// auth returns who pays for a turn of p after turns (R2).
-func (p *Participant) auth(turns []agentbus.Turn) AuthMode {
+// owns reports whether p pays for its turn after turns (R2). A mode that there is not
+// would let the origin's credential go where it was not meant to.
+func (p *Participant) owns(turns []agentbus.Turn) (bool, error) {
+	mode := p.Auth
 	if p.AuthWhen != nil {
-		return cmp.Or(p.AuthWhen(slices.Clip(turns)), p.Auth)
+		mode = cmp.Or(p.AuthWhen(slices.Clip(turns)), p.Auth)
 	}
-	return p.Auth
+	if !mode.known() {
+		return false, fmt.Errorf("auth of %s: %q is not %s or %s", p.Name, mode, AuthForwardUser, AuthAgentOwned)
+	}
+	return mode == AuthAgentOwned, nil
 }
+
+// known reports whether there is such a mode; "" is the usual one.
+func (m AuthMode) known() bool { return m == "" || m == AuthForwardUser || m == AuthAgentOwned }
 
 func (p *Participant) label() string {
 	if p.Label != "" {
@@ -224,10 +232,11 @@ func (c *Conversation) participantFaults(i int) (faults []error) {
 	if p.Backend == nil {
 		fault("backend", "is required")
 	}
-	switch p.Auth {
-	case "", AuthForwardUser, AuthAgentOwned:
-	default:
+	if !p.Auth.known() {
 		fault("auth", "%q is not %s or %s", p.Auth, AuthForwardUser, AuthAgentOwned)
+	}
+	if t := p.Temperature; t != nil && !(*t >= 0 && *t <= 2) { // NaN is neither
+		fault("temperature", "must be 0 to 2, not %v", *t)
 	}
 	if p.MaxCost < 0 {
 		fault("max_cost", "must not be negative")

@@ -195,8 +195,8 @@ func (d *driver) fanOut(step *Step) (*intent, *agentbus.Halt, error) {
 	f := newFan(step, d.openTurns(), d.execution.First+len(d.turns))
 	var worst []agentbus.Micros
 	var whose []agentbus.Speaker
+	d.answered(f)
 	for _, b := range f.branches {
-		b.decided = d.decided[d.execution.First+len(d.turns)+b.at]
 		if p := &d.conversation.Participants[d.index(step.Together[b.at])]; !b.stands && !b.decided.waits && !f.met() {
 			b.held = p.MaxCost
 			worst, whose = append(worst, p.MaxCost), append(whose, p.Name)
@@ -224,6 +224,20 @@ func (d *driver) fanOut(step *Step) (*intent, *agentbus.Halt, error) {
 		b.intent, b.before = now, now.turn.Cost
 	}
 	return &intent{fan: f, held: all}, nil, nil
+}
+
+// answered tells the branches of f what was decided of what they asked. Who goes on
+// because of a decision has the branch called again that asked, and nobody else (R21):
+// those that had failed stay so until the fan has ended without them.
+func (d *driver) answered(f *fan) {
+	decided := false
+	for _, b := range f.branches {
+		b.decided = d.decided[d.execution.First+len(d.turns)+b.at]
+		decided = decided || askOf(&b.turn) != nil && len(b.decided.resolved) > 0
+	}
+	for _, b := range f.branches {
+		b.stands = b.stands || decided && b.turn.State == agentbus.TurnFailed
+	}
 }
 
 // fanFault returns what is wrong with a step of several, before any of them is

@@ -1,7 +1,12 @@
 package conversation_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"iter"
+	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -9,6 +14,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
+	"github.com/agentbus/agentbus/store/sqlite"
 )
 
 // R2, P22: who pays may be decided for each turn; what is decided is in the record,
@@ -42,6 +48,26 @@ func TestAuthWhen(t *testing.T) {
 	}
 }
 
+// R2, P22: who pays is one of the two: a mode that there is not sends no credential, and
+// the run goes on once it is mended.
+func TestAuthWhenIsOdd(t *testing.T) {
+	t.Parallel()
+	var a agents
+	m := newRecorder()
+	c := talk(2, "a", a.says("x"), "b", a.says("y"))
+	mode := conversation.AuthMode("agent_owned")
+	c.Participants[1].AuthWhen = func([]agentbus.Turn) conversation.AuthMode { return mode }
+	o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m, Lineage: agentbus.Lineage{Auth: user}}
+	r, err := ran(t.Context(), c, o)
+	if want := `auth of b: "agent_owned" is not forward-user or agent-owned`; err == nil || !strings.Contains(err.Error(), want) || r.Halt.Kind != agentbus.HaltAbort || len(a.calls) != 1 {
+		t.Errorf("%d calls, %+v, %v", len(a.calls), r.Halt, err)
+	}
+	mode = conversation.AuthAgentOwned
+	if r, err := conversation.Run(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltMaxTurns {
+		t.Errorf("mended: %+v, %v", r.Halt, err)
+	}
+}
+
 // What an agent fails with is stored in bounds, and what is not ours is not
 // stored at all: it may tell a secret. Whoever drives has it as the cause.
 func TestErrorsThatAreStored(t *testing.T) {
@@ -66,6 +92,72 @@ func TestErrorsThatAreStored(t *testing.T) {
 			}
 		}
 	}
+}
+
+// R14: whatever a backend in Go explains of its error, the turn is stored as failed and
+// the run goes on from there; what cannot be written, or is large, is left out.
+func TestExplanationsThatAreStored(t *testing.T) {
+	t.Parallel()
+	next, huge := &agentbus.Explain{Rule: "R", Next: "n"}, strings.Repeat("x", 1<<20)
+	for name, x := range map[string]struct{ told, want *agentbus.Explain }{
+		"none":      {nil, nil},
+		"small":     {&agentbus.Explain{Rule: "R", Observed: 5, Next: "n"}, &agentbus.Explain{Rule: "R", Observed: 5, Next: "n"}},
+		"no number": {&agentbus.Explain{Rule: "R", Observed: math.NaN(), Next: "n"}, next},
+		"no JSON":   {&agentbus.Explain{Rule: "R", Limit: func() {}, Next: "n"}, next},
+		"large":     {&agentbus.Explain{Rule: "R", Observed: huge, Next: "n"}, next},
+		"larger":    {&agentbus.Explain{Rule: "R", Next: huge}, nil},
+	} {
+		var a agents
+		s, err := sqlite.Open(t.Context(), sqlite.Config{Path: ":memory:"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fails := &agentbus.Error{Code: agentbus.CodeForbidden, Message: "no", Explain: x.told, Policy: json.RawMessage("{no")}
+		c := talk(2, "a", a.says("x"), "b", oneAfterAnother(a.streams(fails), a.says("y")))
+		o := conversation.Options{Run: "r", Journal: s, Runs: s}
+		r, err := ran(t.Context(), c, o)
+		if err != nil || r.Halt.Kind != agentbus.HaltParticipantError {
+			t.Fatalf("%s: %+v, %v", name, r.Halt, err)
+		}
+		if diff := cmp.Diff(x.want, r.Halt.Error.Explain); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if r, err = ran(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltMaxTurns {
+			t.Errorf("%s: resumed: %+v, %v", name, r.Halt, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// R2: a backend is any program's: what it does to the driver's goroutine, and an error
+// that is none, are failures of its participant.
+func TestBackendsThatBreakOff(t *testing.T) {
+	t.Parallel()
+	var none *agentbus.Error
+	for want, ends := range map[string]func(yield func(agentbus.Chunk, error) bool){
+		"the participant's backend panicked":                                    func(func(agentbus.Chunk, error) bool) { panic("boom") },
+		"the participant's backend ended its goroutine":                         func(func(agentbus.Chunk, error) bool) { runtime.Goexit() },
+		"the participant's backend returned a nil *agentbus.Error as its error": func(yield func(agentbus.Chunk, error) bool) { yield(agentbus.Chunk{}, none) },
+	} {
+		b := answering(func(yield func(agentbus.Chunk, error) bool) {
+			yield(agentbus.Chunk{Text: "half"}, nil)
+			ends(yield)
+		})
+		var a agents
+		r, err := ran(t.Context(), talk(2, "a", a.says("x"), "b", b), conversation.Options{})
+		if err != nil || r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Error.Message != want {
+			t.Errorf("%q: %+v, %v", want, r.Halt, err)
+		}
+	}
+}
+
+// answering is a backend that answers all calls so.
+type answering func(yield func(agentbus.Chunk, error) bool)
+
+func (f answering) Call(context.Context, *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+	return iter.Seq2[agentbus.Chunk, error](f)
 }
 
 // R15, R16: a run that is paused is not begun for others with another definition:

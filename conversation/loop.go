@@ -276,7 +276,10 @@ func (d *driver) intend(from agentbus.Lineage, who, behind int, mark string) (*i
 	if err != nil {
 		return nil, err
 	}
-	owned := p.auth(d.turns) == AuthAgentOwned
+	owned, err := p.owns(d.turns)
+	if err != nil { // it is as pure as a plan, and fails as one
+		return nil, fmt.Errorf("%w of conversation %s: %w", errPlan, d.conversation.Name, err)
+	}
 	if owned {
 		l.Auth = agentbus.Credential{} // it pays for itself (P22)
 	}

@@ -2,11 +2,11 @@ package conversation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/faults"
@@ -189,8 +189,8 @@ func storable(r agentbus.Reply) agentbus.Reply {
 	return r
 }
 
-// maxMessage bounds the message of an error that is stored, in bytes. It is in the
-// event of its turn, which is small.
+// maxMessage bounds the message of an error that is stored, in bytes, and so what
+// explains it. Both are in the event of its turn, which is small.
 const maxMessage = 4 << 10
 
 // recordable returns the error that err is stored as, without secrets.
@@ -213,13 +213,28 @@ func recordable(err error) *agentbus.Error {
 	if !ours {
 		return &agentbus.Error{Code: agentbus.CodeInternal, Message: "the participant's backend failed with an error that has no code", Err: err}
 	}
-	if utf8.ValidString(e.Message) && len(e.Message) <= maxMessage {
-		return e
-	}
 	short := *e // it may be shared
 	if len(e.Message) > maxMessage {
 		short.Message = e.Message[:maxMessage] + "…"
 	}
-	short.Message = strings.ToValidUTF8(short.Message, "\uFFFD")
+	short.Message = storableText(short.Message)
+	if short.Explain = storableExplain(e.Explain); !json.Valid(e.Policy) {
+		short.Policy = nil
+	}
 	return &short
+}
+
+// storableExplain returns x if it can be written, and is small: a backend may observe
+// anything. Of any other its rule and what to do next stay.
+func storableExplain(x *agentbus.Explain) *agentbus.Explain {
+	if x == nil {
+		return nil
+	}
+	if raw, err := json.Marshal(x); err == nil && len(raw) <= maxMessage {
+		return x
+	}
+	if len(x.Rule)+len(x.Next) > maxMessage {
+		return nil
+	}
+	return &agentbus.Explain{Rule: x.Rule, Next: x.Next}
 }

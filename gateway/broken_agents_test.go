@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // wire is an agent's answer as it stands on the wire.
@@ -139,6 +140,37 @@ func TestErrorUnder200(t *testing.T) {
 		if r := b.one("r", agentbus.CallVoided); r.Cost != 0 || r.Unbilled != 2*priced || r.Attempts != 2 {
 			t.Errorf("recorded as %+v", r)
 		}
+	}
+}
+
+// TestErrorThenLeft: G15, an error that the agent told is why its stream failed, also
+// where a driver reads it, and leaves, while the agent still holds the stream open.
+func TestErrorThenLeft(t *testing.T) {
+	t.Parallel()
+	told := "data: {\"error\":{\"message\":\"no\"}}\n\n"
+	b := newBus(t, nil, newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, told)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	ctx := gateway.WithInProcess(t.Context(), gateway.InProcess{Payer: "alice", Caller: agentbus.Principal{ID: "alice"}})
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost"+chatRoute, strings.NewReader(askStream("critic")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agentbus.Lineage{Run: "r", Turn: "t", Depth: 1}.SetHeaders(r.Header)
+	resp, err := httpx.Memory(b.Gateway).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(told))
+	if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != told {
+		t.Errorf("read %q, %v", got, err)
+	}
+	_ = resp.Body.Close()
+	if r := b.one("r", agentbus.CallVoided); r.Message != "the agent reported an error in its stream: no" {
+		t.Errorf("recorded as %+v", r)
 	}
 }
 

@@ -33,11 +33,7 @@ func (a *answer) passStream() {
 	t := tap{dialect: x.dialect, redact: x.redact, counts: x.bridged(), mute: x.needsWords()}
 	defer a.stored() //nolint:errcheck // for a panic; otherwise it is over by then
 	held, err := a.readStream(&t)
-	if err == nil {
-		if err = t.close(); err != nil && a.ctx.Err() != nil {
-			err = transportError(a.ctx, err) // an agent in this process just stops when it is cut
-		}
-	}
+	err = a.judge(&t, err)
 	if t.ended {
 		held = a.drain(held, t.cr)
 	}
@@ -60,6 +56,21 @@ func (a *answer) passStream() {
 	if !a.callerUp {
 		_ = a.out.put(held) // the server sends it with the end of the body, in one piece
 	}
+}
+
+// judge returns why a stream that was read, or broke off with err, is no whole answer.
+// An error that the agent told is the reason, also where who read it has left for it.
+func (a *answer) judge(t *tap, err error) error {
+	switch {
+	case t.failure != "" && (a.ctx.Err() == nil || errors.Is(context.Cause(a.ctx), errCallerLeft)):
+		return t.close()
+	case err != nil:
+		return err
+	}
+	if err = t.close(); err != nil && a.ctx.Err() != nil {
+		err = transportError(a.ctx, err) // an agent in this process just stops when it is cut
+	}
+	return err
 }
 
 // endStream settles a stream that is whole, unless it is no answer to who asked.

@@ -19,11 +19,8 @@ func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by str
 	if err != nil {
 		return "", err
 	}
-	switch s := f.snap.Status; {
-	case s == StatusCancelled:
-		return s, nil
-	case s.Terminal():
-		return s, refuse(http.StatusConflict, "run_already_terminal", "the run is %s", s)
+	if f.snap.Status.Terminal() {
+		return ended(f)
 	}
 	if _, ours := readSpec(e); !ours {
 		if h.cfg.Conversations == nil {
@@ -38,7 +35,7 @@ func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by str
 	ctx, done := context.WithTimeout(ctx, cancelPatience)
 	defer done()
 	if end, err := h.await(ctx, e.ID); err == nil {
-		return end.snap.Status, nil
+		return ended(end) // it may have come to another end first
 	}
 	return StatusCancelling, nil
 }
@@ -50,6 +47,15 @@ func (h *Host) End(ctx context.Context, e *agentbus.Execution) error {
 		return err
 	}
 	return h.cancelOwn(ctx, e, cmp.Or(reason, "stopped"), "")
+}
+
+// ended returns how a run stands that is over: nothing else than cancelled is what
+// who cancels it asked for (E4).
+func ended(f *Fold) (Status, error) {
+	if s := f.snap.Status; s != StatusCancelled {
+		return s, refuse(http.StatusConflict, "run_already_terminal", "the run is %s", s)
+	}
+	return StatusCancelled, nil
 }
 
 // cancelOwn ends the run of a workflow: here, or where it is driven. Who cancels it

@@ -22,11 +22,18 @@ import (
 // A stage is a Starter whose conversations are written by the test.
 type stage struct {
 	diverged *openwop.Divergence
+	cancels  func() // what becomes of a run that is cancelled; nil: nothing
 }
 
-func (s *stage) Workflow(string) *openwop.Workflow                            { return nil }
-func (s *stage) Start(context.Context, openwop.Start) error                   { return nil }
-func (s *stage) Cancel(context.Context, agentbus.RunID, string, string) error { return nil }
+func (s *stage) Workflow(string) *openwop.Workflow          { return nil }
+func (s *stage) Start(context.Context, openwop.Start) error { return nil }
+func (s *stage) Cancel(context.Context, agentbus.RunID, string, string) error {
+	if s.cancels != nil {
+		s.cancels()
+	}
+	return nil
+}
+
 func (s *stage) Replay(context.Context, agentbus.ExecutionID) (*openwop.Divergence, error) {
 	return s.diverged, nil
 }
@@ -103,18 +110,43 @@ func TestTwinsOfARefusedRun(t *testing.T) {
 // spoken writes a conversation of alice's that has ended.
 func (b *bus) spoken(events ...agentbus.Event) string {
 	b.Helper()
+	e := b.speaking()
+	b.falls(e, events...)
+	return string(e.ID)
+}
+
+// speaking begins a conversation of alice's.
+func (b *bus) speaking() agentbus.Execution {
+	b.Helper()
 	id := agentbus.ExecutionID(agentbus.NewRunID())
 	e, err := b.store.Open(b.Context(), agentbus.Execution{ID: id, Run: agentbus.RunID(id), Conversation: "talk", Payer: "alice", Began: time.Now()}, agentbus.Claim{Owner: "o", TTL: time.Minute})
 	if err != nil {
 		b.Fatal(err)
 	}
+	return e
+}
+
+// falls ends a conversation, with the events that it has had.
+func (b *bus) falls(e agentbus.Execution, events ...agentbus.Event) {
+	b.Helper()
 	for i := range events {
-		events[i].Execution, events[i].Run, events[i].At = id, agentbus.RunID(id), time.Now()
+		events[i].Execution, events[i].Run, events[i].At = e.ID, e.Run, time.Now()
 	}
 	if err := b.store.Halt(b.Context(), e.Lease, agentbus.Halt{Kind: agentbus.HaltDone}, events...); err != nil {
 		b.Fatal(err)
 	}
-	return string(id)
+}
+
+// E4: who cancels a run that ends by itself in that moment reads that it has ended, and
+// not that this was done.
+func TestCancelAsItEnds(t *testing.T) {
+	t.Parallel()
+	s := &stage{}
+	b := newBus(t, func(c *openwop.Config) { c.Conversations = s })
+	e := b.speaking()
+	s.cancels = func() { b.falls(e, spokenEvents()...) }
+	status, out, _ := b.do(http.MethodPost, "/v1/runs/"+string(e.ID)+"/cancel", nil)
+	b.refused("as it ends", http.StatusConflict, "run_already_terminal", status, out)
 }
 
 // spokenEvents are those of a turn with reasoning and a tool.
@@ -145,7 +177,7 @@ func TestConversationIsToldAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBus(t, func(c *openwop.Config) { c.Conversations = &stage{diverged} })
+			b := newBus(t, func(c *openwop.Config) { c.Conversations = &stage{diverged: diverged} })
 			s, run := woptest.Load(t), b.spoken(spokenEvents()...)
 			status, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+":fork", object{"mode": "replay"})
 			if status != http.StatusCreated {

@@ -2,11 +2,11 @@ package console
 
 import (
 	"encoding/json"
-	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // Run is the content of the screen run (U11).
@@ -169,7 +169,7 @@ type Side struct {
 }
 
 // URL is where the run of the side is shown.
-func (s Side) URL() string { return "/console/runs/" + url.PathEscape(string(s.Run)) }
+func (s Side) URL() string { return "/console/runs/" + httpx.Segment(string(s.Run)) }
 
 // Pretty is data as people read it.
 func Pretty(v any) string {

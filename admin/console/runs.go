@@ -1,10 +1,10 @@
 package console
 
 import (
-	"net/url"
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // Runs is the content of the screen runs (U10).
@@ -27,7 +27,7 @@ type RunRow struct {
 }
 
 // URL is where the run is shown.
-func (r RunRow) URL() string { return "/console/runs/" + url.PathEscape(string(r.Run)) }
+func (r RunRow) URL() string { return "/console/runs/" + httpx.Segment(string(r.Run)) }
 
 // Took is how long the run has taken.
 func (r RunRow) Took() time.Duration {

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"html/template"
 	"math"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // functions are what templates call, beside asset.
@@ -21,7 +21,7 @@ func functions() template.FuncMap {
 		"estimated":     func(m agentbus.Micros, yes bool) Money { return Money{m, yes} },
 		"short":         short,
 		"label":         label,
-		"segment":       func(v any) string { return url.PathEscape(fmt.Sprint(v)) },
+		"segment":       func(v any) string { return httpx.Segment(fmt.Sprint(v)) },
 		"clip":          clip,
 		"add":           func(a, b int) int { return a + b },
 		"percent":       percent,

@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"net/http"
-	"net/url"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // stopVerb is the kill switch of a run (G14).
@@ -33,7 +33,7 @@ func (v *stopVerb) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	var s stopped
-	if err := o.do(ctx, http.MethodPost, "/runs/"+url.PathEscape(v.ID)+"/stop", &s); err != nil {
+	if err := o.do(ctx, http.MethodPost, "/runs/"+httpx.Segment(v.ID)+"/stop", &s); err != nil {
 		return err
 	}
 	text := "stopped " + harmless(v.ID) + ": " + plural(s.Cancelled, "live call") + " cancelled, new ones are refused\n"

@@ -1,9 +1,10 @@
 // Package guard calls a backend without trusting it: to return when it is told
-// to, and not to panic.
+// to, not to panic, and to return errors that can be read.
 package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"runtime/debug"
@@ -22,7 +23,8 @@ type said struct {
 }
 
 // Call is b.Call that ends as soon as ctx does, with its cause, even if b does
-// not listen to ctx (R10), and in which a panic of b is an error. The backend
+// not listen to ctx (R10), and in which a panic of b is an error, and so is an end of
+// its goroutine. The backend
 // runs in a goroutine of its own, which is waited for at the end of the call,
 // and left behind when it takes more than a tenth of a second to return.
 func Call(ctx context.Context, b agentbus.Backend, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
@@ -60,18 +62,29 @@ func utter(ctx context.Context, b agentbus.Backend, c *agentbus.Call, words chan
 			return false
 		}
 	}
+	returned := false
 	defer func() {
-		if p := recover(); p != nil {
-			tell(said{err: &agentbus.Error{
-				Code: agentbus.CodeInternal, Message: "the participant's backend panicked", Err: fmt.Errorf("panic: %v\n%s", p, debug.Stack()),
-			}})
+		switch p := recover(); {
+		case p != nil:
+			tell(said{err: broken(agentbus.CodeInternal, "the participant's backend panicked", fmt.Errorf("panic: %v\n%s", p, debug.Stack()))})
+		case !returned:
+			tell(said{err: broken(agentbus.CodeAgentUnavailable, "the participant's backend ended its goroutine", nil)})
 		}
 	}()
 	for chunk, err := range b.Call(ctx, c) {
+		if e, ours := errors.AsType[*agentbus.Error](err); ours && e == nil {
+			err = broken(agentbus.CodeInternal, "the participant's backend returned a nil *agentbus.Error as its error", nil)
+		}
 		if !tell(said{chunk, err}) {
-			return
+			break
 		}
 	}
+	returned = true
+}
+
+// broken is the error of a backend that breaks the rules of Go.
+func broken(code agentbus.Code, message string, err error) error {
+	return &agentbus.Error{Code: code, Message: message, Err: err}
 }
 
 // await waits until a backend whose call has ended has returned, or for as long
