@@ -198,7 +198,7 @@ func TestA2ARefusals(t *testing.T) {
 		{"twice", "200 -32600 INVALID_REQUEST", "r1", post("/a2a/critic", rpc("r1", "GetTask", `{"id":"a","id":"b"}`), asAlice)},
 		{"REST twice", "400 400 INVALID_REQUEST", "", post("/a2a/critic/rest/message:send", `{"message":{"taskId":"a","task_id":"b"}}`, asAlice)},
 		{"large", "413 -32000 REQUEST_TOO_LARGE", "", post("/a2a/critic", rpc("r1", "SendMessage", `"`+strings.Repeat("x", 5000)+`"`), asAlice)},
-		{"GET", "400 -32602 INVALID_REQUEST", "", b.send(http.MethodGet, "/a2a/critic", "", asAlice)},
+		{"GET", "405 -32602 INVALID_REQUEST", "", b.send(http.MethodGet, "/a2a/critic", "", asAlice)},
 		{"elsewhere", "404 -32000 AGENT_NOT_FOUND", "r1", post("/a2a/critic/elsewhere", sendHi, asAlice)},
 		{"dots", "400 400 INVALID_REQUEST", "", post("/a2a/critic/rest/%2e%2e/x", "{}", asAlice)},
 		{"two versions", "400 -32602 DUPLICATE_HEADER", "r1", post("/a2a/critic?A2A-Version=0.3", sendHi, asAlice, "A2A-Version: 1.0")}, // A8
