@@ -202,8 +202,8 @@ func (h handler) create(ctx context.Context, in *incoming) (agentbus.Task, error
 	r := *in.request
 	now := time.Now()
 	id := string(r.Lineage.Run) // a task is a run (E60)
-	if !r.Minted || id == "" {
-		id = string(agentbus.NewRunID()) // of a run that is somebody else's, a part
+	if !r.Minted || id == "" || r.Lineage.Parent != "" {
+		id = string(agentbus.NewRunID()) // of a run that is somebody else's, a part: a program need not name the run of its turn (B2)
 		if r.Lineage.Run == "" {
 			r.Lineage.Run = agentbus.RunID(id)
 		}

@@ -84,6 +84,10 @@ func (g *Gateway) hops(x *exchange, a above) (err error) {
 	var got agentbus.AgentChain
 	switch {
 	case a.chain == nil && c == nil:
+		if a.known && g.cfg.Chain.MaxHops == 0 { // C7: whoever answers calls nobody
+			_, err = agentbus.RootChain(0).Next()
+			return err
+		}
 		if c = x.absent(&g.cfg.Chain, a.known); c == nil {
 			return x.chainRequired(&g.cfg.Chain, a.known)
 		}
