@@ -21,7 +21,7 @@ type Request struct {
 	// Hop is the signed hop that the message came with, verified (C16): the call of its
 	// agent goes on behind it, and within what it leaves. "": there was none.
 	Hop    string
-	Minted bool   // the run was made for this request: it is nobody else's
+	Minted bool   // the run was made for this request, or is that of the turn whose program sends it: its caller need not be one who names runs (G6)
 	Base   string // URL of the agent's mount, such as https://bus.example.com/a2a/critic, without a slash at its end
 }
 

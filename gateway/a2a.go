@@ -269,7 +269,7 @@ func (g *Gateway) serveA2A(w http.ResponseWriter, r *http.Request) {
 
 // shown is what the gateway's Edit and the face of an agent are shown of a request.
 func (g *Gateway) shown(r *http.Request, x *exchange) *a2a.Request {
-	q := &a2a.Request{Agent: x.target.Name, Caller: x.caller, Payer: x.payer, Lineage: x.lineage, Minted: !x.named, Base: g.mount(r, x.target)}
+	q := &a2a.Request{Agent: x.target.Name, Caller: x.caller, Payer: x.payer, Lineage: x.lineage, Minted: !x.named || x.scope != nil, Base: g.mount(r, x.target)}
 	if x.inProcess == nil {
 		q.Lineage = x.lineage.Forward()
 	}
