@@ -239,6 +239,9 @@ func (t *talk) follow(ctx context.Context) error {
 func (t *talk) again(ctx context.Context) error {
 	id := t.answer.task
 	task, err := t.look(ctx, id)
+	if e, told := errors.AsType[*Error](err); told && e.Code == CodeTaskNotFound {
+		return unusable("the agent does not know the task any more that it worked on", nil) // begun has it begin another
+	}
 	if err != nil {
 		return err
 	}
@@ -249,7 +252,7 @@ func (t *talk) again(ctx context.Context) error {
 	t.streamed = false
 	err = t.listen(ctx, func(yield func(sdk.Event, error) bool) {
 		for event, err := range t.peer.client.SubscribeToTask(ctx, &sdk.SubscribeToTaskRequest{ID: id}) {
-			if _, whole := event.(*sdk.Task); err == nil && first && !whole { // A34
+			if task, whole := event.(*sdk.Task); err == nil && first && (!whole || task.ID != id) { // A34
 				err = unusable("the agent's subscription does not begin with its task", nil)
 			}
 			if first = false; !yield(event, err) || err != nil {

@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -188,31 +189,32 @@ func retryAfter(h http.Header) time.Duration {
 	return 0
 }
 
-// frames is a stream as the SDK is given it: what it does not know is left out
-// (A34), an error ends it.
+// frames is a stream as the SDK is given it: what it does not know, and what is of
+// another task than the stream began with, is left out (A34), an error ends it.
 type frames struct {
 	io.Closer
 
 	src  *sse.Reader
 	talk *talk
+	task string // that the stream tells of
 	rest []byte
 }
 
 // Read fails with the error that a frame tells, and with io.ErrUnexpectedEOF
-// when the stream ends inside of one.
+// when the stream ends inside of one. The blank line behind the last one may be missing.
 func (f *frames) Read(p []byte) (int, error) {
 	for len(f.rest) == 0 {
 		event, err := f.src.Next()
-		if errors.Is(err, sse.ErrCut) {
+		switch {
+		case errors.Is(err, sse.ErrCut) && !json.Valid(event.Data):
 			return 0, io.ErrUnexpectedEOF
-		}
-		if err != nil {
+		case err != nil && !errors.Is(err, sse.ErrCut):
 			return 0, err
 		}
 		if e, failed := ReadError(event.Data); failed {
 			return 0, e
 		}
-		if !known(event.Data) {
+		if !known(event.Data) || f.foreign(event.Data) {
 			continue
 		}
 		if f.talk != nil {
@@ -225,6 +227,19 @@ func (f *frames) Read(p []byte) (int, error) {
 	n := copy(p, f.rest)
 	f.rest = f.rest[n:]
 	return n, nil
+}
+
+// foreign reports whether an event tells of another task than the stream does.
+func (f *frames) foreign(data []byte) bool {
+	told, _ := ReadFrame(data, JSONRPC)
+	if len(told.Tasks) == 0 {
+		told, _ = ReadFrame(data, REST)
+	}
+	if len(told.Tasks) == 0 {
+		return false
+	}
+	f.task = cmp.Or(f.task, told.Tasks[0].ID)
+	return told.Tasks[0].ID != f.task
 }
 
 // frame writes JSON as an event of one line.

@@ -47,7 +47,7 @@ func (h handler) of(ctx context.Context, id string) (t agentbus.Task, err error)
 		return t, errNoID
 	}
 	t, found, err := h.config.Tasks.Task(ctx, id)
-	if err == nil && (!found || t.Agent != r.Agent || t.Principal != r.Caller.ID) { // X34
+	if err == nil && (!found || t.Agent != r.Agent || t.Principal != r.owner()) { // X34
 		err = errNoTask
 	}
 	return t, err
@@ -116,7 +116,7 @@ func (h handler) ListTasks(ctx context.Context, req *sdk.ListTasksRequest) (*sdk
 	if err := countable(req.HistoryLength); err != nil {
 		return nil, failed(ctx, err)
 	}
-	q := agentbus.TaskQuery{Agent: r.Agent, Principal: r.Caller.ID, Context: req.ContextID, State: string(req.Status), Limit: pageDefault}
+	q := agentbus.TaskQuery{Agent: r.Agent, Principal: r.owner(), Context: req.ContextID, State: string(req.Status), Limit: pageDefault}
 	if req.StatusTimestampAfter != nil {
 		q.Since = *req.StatusTimestampAfter
 	}

@@ -108,7 +108,7 @@ func (h handler) send(ctx context.Context, req *sdk.SendMessageRequest) (t agent
 	}
 	said := asSent(req.Message, x.params)
 	m := agentbus.TaskMessage{ID: req.Message.ID, Digest: x.digest}
-	t, digest, found, err := h.config.Tasks.TaskOf(ctx, r.Caller.ID, r.Agent, m.ID)
+	t, digest, found, err := h.config.Tasks.TaskOf(ctx, r.owner(), r.Agent, m.ID)
 	if err != nil || found {
 		return t, same(digest, &m, err)
 	}
@@ -202,8 +202,8 @@ func (h handler) create(ctx context.Context, in *incoming) (agentbus.Task, error
 	r := *in.request
 	now := time.Now()
 	id := string(r.Lineage.Run) // a task is a run (E60)
-	if !r.Minted || id == "" {
-		id = string(agentbus.NewRunID()) // of a run that is somebody else's, a part
+	if !r.Minted || id == "" || r.Lineage.Parent != "" {
+		id = string(agentbus.NewRunID()) // of a run that is somebody else's, a part: a program need not name the run of its turn (B2)
 		if r.Lineage.Run == "" {
 			r.Lineage.Run = agentbus.RunID(id)
 		}
@@ -230,7 +230,7 @@ func (h handler) create(ctx context.Context, in *incoming) (agentbus.Task, error
 		Metadata: map[string]any{MetadataKey: map[string]any{"run": string(r.Lineage.Run), "turn": string(r.Lineage.Turn)}},
 	}
 	t := agentbus.Task{
-		ID: id, Agent: r.Agent, Principal: r.Caller.ID, Payer: r.Payer, Context: m.ContextID, State: string(task.Status.State),
+		ID: id, Agent: r.Agent, Principal: r.owner(), Payer: r.Payer, Context: m.ContextID, State: string(task.Status.State),
 		Version: 1, Owner: h.config.Owner, Created: now, Updated: now,
 	}
 	if err := h.fill(&t, task, &w, r.Lineage.Auth); err != nil {
@@ -270,7 +270,7 @@ func (h handler) recalled(ctx context.Context, r *Request, contextID string) ([]
 		return nil, nil
 	}
 	stored, _, err := h.config.Tasks.Tasks(ctx, agentbus.TaskQuery{
-		Agent: r.Agent, Principal: r.Caller.ID, Context: contextID, State: string(sdk.TaskStateCompleted), Limit: maxRecalled,
+		Agent: r.Agent, Principal: r.owner(), Context: contextID, State: string(sdk.TaskStateCompleted), Limit: maxRecalled,
 	})
 	if err != nil {
 		return nil, err

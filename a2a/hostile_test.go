@@ -86,6 +86,17 @@ func TestHostileAgents(t *testing.T) {
 		"unknown members": {answer: func(w http.ResponseWriter, _ string) { // A34
 			events(w, working, `{"surprise":{}}`, fmt.Sprintf(piece, false, "hi"), completed)
 		}, text: "hi"},
+		"events of another task": {answer: func(w http.ResponseWriter, _ string) { // A34
+			other := func(event string) string { return strings.ReplaceAll(event, `"t1"`, `"t2"`) }
+			events(w, working, fmt.Sprintf(piece, false, "hi"), other(fmt.Sprintf(piece, true, " you")), other(completed), fmt.Sprintf(piece, true, " there"), completed)
+		}, text: "hi there"},
+		"an end of another task": {answer: func(w http.ResponseWriter, _ string) { // A33
+			events(w, working, strings.ReplaceAll(completed, `"t1"`, `"t2"`))
+		}, code: agentbus.CodeAgentUnavailable},
+		"no blank line behind the last event": {answer: func(w http.ResponseWriter, _ string) { // G10
+			events(w, working, fmt.Sprintf(piece, false, "hi"))
+			_, _ = fmt.Fprintf(w, `data: {"jsonrpc":"2.0","id":"1","result":%s}`, completed)
+		}, text: "hi"},
 		"append and replace": {answer: func(w http.ResponseWriter, _ string) { // A34
 			events(w, working, fmt.Sprintf(piece, false, "one "), fmt.Sprintf(piece, true, "two"), fmt.Sprintf(piece, false, "three"), completed)
 		}, text: "three"},
@@ -173,6 +184,49 @@ func TestLostConnection(t *testing.T) {
 	got, err := collect(t, newBackend(t, a2a.BackendConfig{URL: url}), call("hello"))
 	if err != nil || got.Text != "one two three" || sent.Load() != 1 {
 		t.Errorf("got %q, %v after %d messages", got.Text, err, sent.Load())
+	}
+}
+
+// A22, A34: a task that its agent does not know any more is no refusal of what was
+// asked, and a stream about another task not that of this one: the turn may be sent again.
+func TestForgottenTask(t *testing.T) {
+	t.Parallel()
+	for name, look := range map[string]func(w http.ResponseWriter, method string){
+		"forgotten": func(w http.ResponseWriter, _ string) {
+			_, _ = fmt.Fprint(w, `{"jsonrpc":"2.0","id":"1","error":{"code":-32001,"message":"no such task"}}`)
+		},
+		"another": func(w http.ResponseWriter, method string) {
+			if method == "GetTask" {
+				whole(w, `{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_WORKING"}}`)
+				return
+			}
+			events(w, `{"task":{"id":"t2","contextId":"c1","status":{"state":"TASK_STATE_COMPLETED"},"artifacts":[{"artifactId":"a","parts":[{"text":"theirs"}]}]}}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var sent atomic.Int32
+			url := hostile(t, func(w http.ResponseWriter, method string) {
+				switch {
+				case method != "SendStreamingMessage":
+					w.Header().Set("Content-Type", "application/json")
+					look(w, method)
+				case sent.Add(1) == 1:
+					events(w, working, fmt.Sprintf(piece, false, "one "))
+					cut(w)
+				default:
+					events(w, working, fmt.Sprintf(piece, false, "two"), completed)
+				}
+			})
+			b := newBackend(t, a2a.BackendConfig{URL: url, Sessions: &memory{}})
+			turn := call("hello")
+			if _, err := collect(t, b, turn); agentbus.CodeOf(err) != agentbus.CodeAgentUnavailable || !agentbus.AsError(err).Retryable() {
+				t.Errorf("%v", err)
+			}
+			if got, err := collect(t, b, turn); name == "forgotten" && (err != nil || got.Text != "two") {
+				t.Errorf("again: %q, %v", got.Text, err)
+			}
+		})
 	}
 }
 

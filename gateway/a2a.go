@@ -101,7 +101,7 @@ func envelopeOf(r *http.Request) *envelope {
 	switch trimmed := strings.TrimRight(below, "/"); {
 	case trimmed == "":
 		if r.Method != http.MethodPost {
-			e.fault = invalidPath("A3", "JSON-RPC is sent with POST", "POST the request, or GET "+a2aPrefix+"NAME"+cardPath)
+			e.fault = errNotPost()
 		}
 	case trimmed == cardPath:
 		e.card, e.binding = true, a2a.REST
@@ -121,6 +121,14 @@ func envelopeOf(r *http.Request) *envelope {
 	if e.fault == nil {
 		e.fault = passable(r, rest)
 	}
+	return e
+}
+
+// errNotPost says that JSON-RPC is sent with POST: as every path of the bus does
+// (RFC 9110, section 15.5.6), in the form of JSON-RPC.
+func errNotPost() error {
+	e := a2a.ErrorOf(invalidPath("A3", "JSON-RPC is sent with POST", "POST the request, or GET "+a2aPrefix+"NAME"+cardPath))
+	e.Status = http.StatusMethodNotAllowed
 	return e
 }
 
@@ -159,6 +167,9 @@ func (x *exchange) isCall(r *http.Request) bool {
 // writeError answers the caller with one of our own errors, in its dialect (A14).
 func (x *exchange) writeError(w http.ResponseWriter, err error) {
 	if e := x.envelope; e != nil {
+		if told := a2a.ErrorOf(err); told.Status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", http.MethodPost)
+		}
 		write := a2a.WriteError
 		if e.call.Operation.Streams() && !e.whole {
 			write = a2a.WriteStreamError
@@ -259,7 +270,7 @@ func (g *Gateway) serveA2A(w http.ResponseWriter, r *http.Request) {
 
 // shown is what the gateway's Edit and the face of an agent are shown of a request.
 func (g *Gateway) shown(r *http.Request, x *exchange) *a2a.Request {
-	q := &a2a.Request{Agent: x.target.Name, Caller: x.caller, Payer: x.payer, Lineage: x.lineage, Minted: !x.named, Base: g.mount(r, x.target)}
+	q := &a2a.Request{Agent: x.target.Name, Caller: x.caller, Payer: x.payer, Lineage: x.lineage, Minted: !x.named || x.scope != nil, Base: g.mount(r, x.target)}
 	if x.inProcess == nil {
 		q.Lineage = x.lineage.Forward()
 	}

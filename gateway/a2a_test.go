@@ -198,7 +198,7 @@ func TestA2ARefusals(t *testing.T) {
 		{"twice", "200 -32600 INVALID_REQUEST", "r1", post("/a2a/critic", rpc("r1", "GetTask", `{"id":"a","id":"b"}`), asAlice)},
 		{"REST twice", "400 400 INVALID_REQUEST", "", post("/a2a/critic/rest/message:send", `{"message":{"taskId":"a","task_id":"b"}}`, asAlice)},
 		{"large", "413 -32000 REQUEST_TOO_LARGE", "", post("/a2a/critic", rpc("r1", "SendMessage", `"`+strings.Repeat("x", 5000)+`"`), asAlice)},
-		{"GET", "400 -32602 INVALID_REQUEST", "", b.send(http.MethodGet, "/a2a/critic", "", asAlice)},
+		{"GET", "405 -32602 INVALID_REQUEST", "", b.send(http.MethodGet, "/a2a/critic", "", asAlice)},
 		{"elsewhere", "404 -32000 AGENT_NOT_FOUND", "r1", post("/a2a/critic/elsewhere", sendHi, asAlice)},
 		{"dots", "400 400 INVALID_REQUEST", "", post("/a2a/critic/rest/%2e%2e/x", "{}", asAlice)},
 		{"two versions", "400 -32602 DUPLICATE_HEADER", "r1", post("/a2a/critic?A2A-Version=0.3", sendHi, asAlice, "A2A-Version: 1.0")}, // A8
@@ -334,13 +334,14 @@ func TestA2AErrorsReadWhole(t *testing.T) {
 }
 
 // A15: a redirect is refused in the caller's binding. X33, G15: a stream without
-// its end is a failed attempt, and is cut.
+// its end is a failed attempt, and is cut; that of another task is none (A34).
 func TestA2ABrokenAgents(t *testing.T) {
 	t.Parallel()
 	redirect := newA2A(t, "redirect", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
 	})
 	b := newBus(t, nil, redirect, newA2A(t, "empty", streamWith("")), newA2A(t, "working", streamWith(rpcWorking)),
+		newA2A(t, "another", streamWith(rpcWorking+strings.NewReplacer("task-1", "task-2", "_WORKING", "_COMPLETED").Replace(rpcWorking))),
 		newA2A(t, "resting", streamWith(`data: {"task":{"id":"task-1","contextId":"ctx-1","status":{"state":"TASK_STATE_WORKING"}}}`+"\n\n")), newA2A(t, "page", answerAs("text/html", 200, "<p>")))
 	if got := b.send(http.MethodPost, "/a2a/redirect", sendHi, asAlice); fault(got) != "502 -32000 AGENT_REDIRECTED" {
 		t.Error(got)
@@ -348,7 +349,7 @@ func TestA2ABrokenAgents(t *testing.T) {
 	if got := b.send(http.MethodPost, "/a2a/page", sendHi, asAlice); fault(got) != "502 -32000 AGENT_UNAVAILABLE" {
 		t.Error(got)
 	}
-	for _, name := range []string{"empty", "working"} {
+	for _, name := range []string{"empty", "working", "another"} {
 		got := b.send(http.MethodPost, "/a2a/"+name, rpc("r1", "SendStreamingMessage", say("m")), append(turn(name, name+".t0.x"), asAlice)...)
 		last := got.body[strings.LastIndex(got.body, "data: ")+6:]
 		if got.err == nil || gjson.Get(last, "error.code").Int() != -32000 || gjson.Get(last, "id").Str != "r1" || !strings.Contains(last, "ended before its last event") {

@@ -11,7 +11,7 @@ import (
 // ChainRules bound chains of agents (C4 to C13).
 type ChainRules struct {
 	MaxHops  int   // most hops of a chain (C6); 0: agentbus.DefaultMaxHops, negative: no agent is called by another
-	MaxCalls int64 // most chained calls of a run (C13); 0: DefaultMaxCalls, negative: any number
+	MaxCalls int64 // most calls that the agents of a run may make (C13); 0: DefaultMaxCalls, negative: any number
 	// Absent is what becomes of a call of an inter-agent caller that could have
 	// carried a chain and carries none (C10); "": AbsentAllow. AbsentOf has
 	// another answer for callers by their id.
@@ -42,7 +42,7 @@ func (a AbsentChain) valid() bool {
 	return a == "" || a == AbsentAllow || a == AbsentFinal || a == AbsentReject
 }
 
-// DefaultMaxCalls is how many chained calls a run may have unless the operator
+// DefaultMaxCalls is how many calls the agents of a run may make unless the operator
 // says otherwise (C13).
 const DefaultMaxCalls = 64
 
@@ -84,6 +84,10 @@ func (g *Gateway) hops(x *exchange, a above) (err error) {
 	var got agentbus.AgentChain
 	switch {
 	case a.chain == nil && c == nil:
+		if a.known && g.cfg.Chain.MaxHops == 0 { // C7: whoever answers calls nobody
+			_, err = agentbus.RootChain(0).Next()
+			return err
+		}
 		if c = x.absent(&g.cfg.Chain, a.known); c == nil {
 			return x.chainRequired(&g.cfg.Chain, a.known)
 		}
@@ -143,19 +147,20 @@ func (x *exchange) chainRequired(rules *ChainRules, parentKnown bool) error {
 	}
 }
 
-// chainBudget returns the bound on the chained calls of the call's run (C13);
-// ok is false when the call is none of them: it has no chain, or a driver makes
-// it for a conversation that nobody called, which has a bound of its own.
+// chainBudget returns the bound on what the agents of the call's run call (C13);
+// ok is false when no agent makes the call: it has no chain, and is inside of no turn
+// that this bus knows, or a driver makes it for a conversation that nobody called,
+// which has a bound of its own.
 func (g *Gateway) chainBudget(x *exchange) (b agentbus.Budget, ok bool) {
 	c := x.lineage.Chain
 	driven := x.inProcess != nil && x.inProcess.Declared
-	if c == nil || g.cfg.Chain.MaxCalls < 0 || driven && c.Hop <= 1 {
+	if c == nil && !x.above.known || g.cfg.Chain.MaxCalls < 0 || driven && (c == nil || c.Hop <= 1) {
 		return b, false
 	}
 	return g.chained(x), true
 }
 
-// chained bounds the chained calls of the call's run.
+// chained bounds what the agents of the call's run call.
 func (g *Gateway) chained(x *exchange) agentbus.Budget {
 	return agentbus.Budget{
 		Account: "payer/" + url.PathEscape(string(x.payer)) + "/chain/" + url.PathEscape(string(x.lineage.Run)),

@@ -265,6 +265,48 @@ func TestX12FanOutStopsAtMaxCalls(t *testing.T) {
 	}
 }
 
+// C13, X12: what agents call inside of a turn that this bus knows is counted, too,
+// where nobody speaks of a chain; what users call is not.
+func TestX12CallsWithoutAChainAreCounted(t *testing.T) {
+	t.Parallel()
+	const most = 3
+	up, down := newAgent(t, "up", nil), newAgent(t, "down", nil)
+	b := newBus(t, func(c *gateway.Config) { c.Chain.MaxCalls = most }, up, down)
+	for i := range most + 1 { // a driver elsewhere, for a user
+		id := string(agentbus.RunID("r").Turn(i, "up"))
+		if got := b.send(http.MethodPost, chatRoute, ask("up"), append(turn("r", id), asAlice)...); got.status != http.StatusOK {
+			t.Fatal(got)
+		}
+	}
+	for i := range most + 2 {
+		headers := append(turn("r", string(agentbus.RunID("r").Turn(i, "down"))), "x-tangle-parent-turnid: r.t0.up", "x-tangle-forwarded-depth: 2", asAlice)
+		got := b.send(http.MethodPost, chatRoute, ask("down"), headers...)
+		if i >= most {
+			refused(t, "beyond max_calls", got, http.StatusTooManyRequests, agentbus.CodeChainFinal)
+		} else if got.status != http.StatusOK {
+			t.Error(got)
+		}
+	}
+	if n := down.executions(); n != most {
+		t.Errorf("%d executions", n)
+	}
+}
+
+// C7: where agents call nobody, one that answers a user calls nobody, too.
+func TestC7NoHops(t *testing.T) {
+	t.Parallel()
+	up, down := newAgent(t, "up", nil), newAgent(t, "down", nil)
+	b := newBus(t, func(c *gateway.Config) { c.Chain.MaxHops = -1 }, up, down)
+	if got := b.send(http.MethodPost, chatRoute, ask("up"), append(turn("r", "r.t0.up"), asAlice)...); got.status != http.StatusOK {
+		t.Fatal(got)
+	}
+	inner := append(turn("r", "r.t0.down"), "x-tangle-parent-turnid: r.t0.up", "x-tangle-forwarded-depth: 2", asAlice)
+	refused(t, "inside of a turn", b.send(http.MethodPost, chatRoute, ask("down"), inner...), http.StatusTooManyRequests, agentbus.CodeChainFinal)
+	if n := down.executions(); n != 0 {
+		t.Errorf("%d executions", n)
+	}
+}
+
 // K6, K7, K9, X30: of every header there is one value on the wire; who may not
 // speak for users is not believed, and agents that do not want to know are told
 // nothing.

@@ -207,6 +207,29 @@ func TestMethods(t *testing.T) {
 	}
 }
 
+// A3: the JSON-RPC address of an agent takes POST, and says so in the form of JSON-RPC;
+// who is not known is told that first.
+func TestA3MethodsOfTheRPCAddress(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "critic", nil)
+	b := newBus(t, nil, a)
+	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete, http.MethodOptions} {
+		for _, path := range []string{"/a2a/critic", "/a2a/critic/"} {
+			got := b.send(method, path, "", asAlice)
+			if got.status != http.StatusMethodNotAllowed || got.header.Get("Allow") != "POST" || gjson.Get(got.body, "error.code").Int() != -32602 ||
+				gjson.Get(got.body, "error.data.0.reason").Str != "INVALID_REQUEST" {
+				t.Errorf("%s %s: %v", method, path, got)
+			}
+		}
+	}
+	if got := b.send(http.MethodGet, "/a2a/critic", ""); got.status != http.StatusUnauthorized || got.header.Get("Allow") != "" {
+		t.Error(got)
+	}
+	if n := a.executions(); n != 0 {
+		t.Errorf("%d executions", n)
+	}
+}
+
 // TestBadBodies: G9, a body that two readers could read as two requests is no
 // call.
 func TestBadBodies(t *testing.T) {

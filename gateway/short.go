@@ -14,7 +14,7 @@ func (g *Gateway) errShort(x *exchange, s *agentbus.Shortage) error {
 	e := &agentbus.Error{Code: agentbus.CodeBudgetExceeded, Explain: &agentbus.Explain{Rule: "G27"}}
 	if own, ok := g.chainBudget(x); ok && own.Account == b.Account {
 		return &agentbus.Error{
-			Code: agentbus.CodeChainFinal, Message: "the agents of this run have made " + strconv.FormatInt(s.State.Calls, 10) + " chained calls, which is all they may",
+			Code: agentbus.CodeChainFinal, Message: "the agents of this run have made " + strconv.FormatInt(s.State.Calls, 10) + " calls, which is all they may",
 			Explain: &agentbus.Explain{Rule: "C13", Observed: s.State.Calls, Limit: b.Calls, Next: "answer with what is known, or ask the operator to raise chain.max_calls"},
 		}
 	}

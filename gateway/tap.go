@@ -36,12 +36,13 @@ type tap struct {
 	failure string      // the error that the agent told under status 200
 	binding a2a.Binding // of dialectA2A, whose events told is shown
 	told    func([]byte, *a2a.Frame)
-	lines   int  // of data in the event so far
-	read    bool // told was shown the event already
-	seen    int  // how much of the last bytes belongs to events that were looked at
-	blank   bool // the last line was blank: the next event has not begun
-	done    bool // the event that ends a stream of this dialect was seen
-	ended   bool // and so was the blank line behind it
+	task    string // that the events of dialectA2A are about: no other ends the stream
+	lines   int    // of data in the event so far
+	read    bool   // told was shown the event already
+	seen    int    // how much of the last bytes belongs to events that were looked at
+	blank   bool   // the last line was blank: the next event has not begun
+	done    bool   // the event that ends a stream of this dialect was seen
+	ended   bool   // and so was the blank line behind it
 }
 
 // feed takes the next bytes. It returns where in b the event that ends the
@@ -217,7 +218,12 @@ func (t *tap) frame() {
 	if t.read = whole; !whole {
 		return
 	}
-	t.done = t.done || f.End
+	own := len(f.Tasks) == 0
+	if !own {
+		t.task = or(t.task, f.Tasks[0].ID)
+		own = f.Tasks[0].ID == t.task
+	}
+	t.done = t.done || f.End && own
 	t.told(t.event, &f)
 }
 

@@ -487,6 +487,9 @@ func TestC25WhatATokenServiceAnswers(t *testing.T) {
 		"evidence":         {change: func(*attestation) {}, want: true},
 		"of another root":  {change: func(a *attestation) { a.claims["sub"] = "bus:agent" }},
 		"without an end":   {change: func(a *attestation) { delete(a.claims, "exp") }},
+		"without a time":   {change: func(a *attestation) { delete(a.claims, "iat") }},
+		"for later":        {change: func(a *attestation) { a.claims["nbf"] = at.Add(2 * time.Minute).Unix() }},
+		"without an id":    {change: func(a *attestation) { delete(a.claims, "jti") }, want: true},
 		"of another type":  {change: func(a *attestation) { a.header["typ"] = "JWT" }},
 		"that none signed": {change: func(a *attestation) { a.header["alg"] = "none" }},
 	} {
@@ -511,6 +514,12 @@ func TestC25WhatATokenServiceAnswers(t *testing.T) {
 		item, _, err := reissues.Rebind(t.Context(), e, forCritic, "me")
 		if (item != nil) != c.want || (err == nil) != c.want {
 			t.Errorf("%s: %s, %v", name, item, err)
+		}
+		if c.want { // whoever reads it next takes it
+			var log strings.Builder
+			if got, err := s.verifier(t, &proofs{}, &log, at).Verify(t.Context(), []byte("["+string(item)+"]"), forCritic); err != nil || len(got) != 1 {
+				t.Errorf("%s: the next agent reads %+v, %s", name, got, log.String())
+			}
 		}
 		if err != nil && !strings.Contains(agentbus.AsError(err).Explain.Next, "new evidence") {
 			t.Errorf("%s: the caller is told to %s", name, agentbus.AsError(err).Explain.Next)

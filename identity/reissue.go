@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -121,12 +122,10 @@ func (r *Rebinder) wrap(b rebind) ([]byte, error) {
 		at.Actor = &actor{Subject: name}
 		at = at.Actor
 	}
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails since Go 1.24
 	claims := map[string]string{"evidence_sha256": hex.EncodeToString(b.Digest[:])}
 	c := evidenceClaims{
 		period: period{Issued: now.Unix(), Expires: expires.Unix()}, Issuer: r.cfg.Signer.issuer, Subject: root, Audience: audience(b.audience),
-		ID: hex.EncodeToString(id[:]), MessageID: b.mid, Method: WrapMethod, Assurance: "delegated", Actor: act, Claims: claims,
+		ID: newProofID(), MessageID: b.mid, Method: WrapMethod, Assurance: "delegated", Actor: act, Claims: claims,
 	}
 	value, err := r.cfg.Signer.sign(evidenceType, c)
 	if err != nil {
@@ -138,6 +137,14 @@ func (r *Rebinder) wrap(b rebind) ([]byte, error) {
 	}
 	item.Proof.Type, item.Proof.Alg, item.Proof.KeyID, item.Proof.Value = signedAttestation, "EdDSA", r.cfg.Signer.kid, value
 	return json.Marshal(item)
+}
+
+// newProofID returns an id for evidence, without which nobody takes any (C22): a token
+// service need not give one.
+func newProofID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails since Go 1.24
+	return hex.EncodeToString(id[:])
 }
 
 // WrapMethod is the method of evidence that a bus wraps (C25).
@@ -172,7 +179,7 @@ func (r *Rebinder) reissue(ctx context.Context, b rebind) ([]byte, error) {
 	if err := doJSON(r.client, req, maxToken*2, &answer); err != nil {
 		return nil, notReissued("the token service gave no evidence for the next agent", err)
 	}
-	return b.reissued(answer.Token, rootOf(original, b.Root()))
+	return b.reissued(answer.Token, rootOf(original, b.Root()), r.cfg.Now())
 }
 
 // notReissued is what a caller reads whose evidence cannot go on. What was shown here
@@ -197,13 +204,16 @@ func rootOf(token, told string) string {
 
 // reissued returns what a token service answered as an item: its claims in the
 // plain, and the token. It must be what was asked for, and for no longer.
-func (b *rebind) reissued(token, root string) ([]byte, error) {
+func (b *rebind) reissued(token, root string, now time.Time) ([]byte, error) {
 	payload, _ := tokenPayload(token)
 	c, err := evidenceClaimsOf(payload)
 	if err == nil {
 		_, err = parseToken(token, evidenceType, c.Issuer)
 	}
-	if err != nil || c.Expires <= 0 {
+	if err == nil {
+		err = c.holds(now)
+	}
+	if err != nil {
 		return nil, notReissued("the answer of the token service is no evidence", err)
 	}
 	subject, onBehalfOf, err := standsFor(c.Subject, c.Actor)
@@ -213,7 +223,7 @@ func (b *rebind) reissued(token, root string) ([]byte, error) {
 		return nil, notReissued("the token service answered with evidence for something else", err)
 	}
 	item := evidenceItem{
-		ID: c.ID, Subject: subject, Issuer: c.Issuer, Method: c.Method, Assurance: c.Assurance, Audience: c.Audience,
+		ID: cmp.Or(c.ID, newProofID()), Subject: subject, Issuer: c.Issuer, Method: c.Method, Assurance: c.Assurance, Audience: c.Audience,
 		Issued: instant(c.Issued), NotBefore: instant(c.NotBefore), Expires: instant(c.Expires), OnBehalfOf: onBehalfOf,
 	}
 	item.Proof.Type, item.Proof.Alg, item.Proof.Value = signedAttestation, "EdDSA", token

@@ -127,6 +127,40 @@ func TestTasksAreTheirCallers(t *testing.T) {
 	}
 }
 
+// X34, X35, A19: who calls on behalf of others has the tasks, the messages and the
+// contexts of each payer apart.
+func TestTasksAreTheirPayers(t *testing.T) {
+	t.Parallel()
+	s := open(t, "agents: {echo: {kind: builtin, builtin: echo}}")
+	bus := httptest.NewServer(s.Handler())
+	t.Cleanup(bus.Close)
+	ids := map[sdk.TaskID]bool{}
+	for _, payer := range []string{"user-secret", "other-secret"} {
+		c := a2aClient(t, bus, "echo", "Bearer sandbox-secret", http.Header{agentbus.HeaderForwardedAuthorization: {"Bearer " + payer}})
+		list, err := c.ListTasks(t.Context(), &sdk.ListTasksRequest{})
+		if err != nil || len(list.Tasks) != 0 {
+			t.Errorf("%s sees %+v, %v", payer, list, err)
+		}
+		for id := range ids {
+			if _, err := c.GetTask(t.Context(), &sdk.GetTaskRequest{ID: id}); err == nil {
+				t.Error("another payer's task was read")
+			}
+		}
+		m := sdk.NewMessage(sdk.MessageRoleUser, sdk.NewTextPart("hello"))
+		m.ID, m.ContextID = "m1", "shared"
+		for range 2 { // once for each payer
+			got, err := c.SendMessage(t.Context(), &sdk.SendMessageRequest{Message: m})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids[got.TaskInfo().TaskID] = true
+		}
+	}
+	if len(ids) != 2 {
+		t.Errorf("%d tasks of two payers", len(ids))
+	}
+}
+
 // A38: one bus is the A2A agent of another: a model of its callers, whole and as a
 // stream, and a participant of its conversations, in one context for each run
 // (A24), with lineage and payer as those of any agent.

@@ -8,7 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/require"
 )
 
 const superviseArg = "supervise"
@@ -21,6 +24,67 @@ func supervisor(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	return []string{self, superviseArg}
+}
+
+// E60, B2: what a program sends to A2A agents with the token of its turn, and no
+// lineage, are tasks of their own in the run of that turn, however it was called.
+func TestB2ProgramsSendMessages(t *testing.T) {
+	require.Tool(t, "curl")
+	const yaml = `
+keys: [{id: alice, secret_env: ALICE}]
+agents:
+  coder: {kind: exec, dir: %q, command: [sh, -c, 'for i in 1 2; do curl -s -H "Authorization: Bearer $AGENTBUS_TOKEN" -H "A2A-Version: 1.0" -H "Content-Type: application/json" -d "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"params\":{\"message\":{\"messageId\":\"$i-$AGENTBUS_RUN_ID\",\"role\":\"ROLE_USER\",\"parts\":[{\"text\":\"x\"}]}}}" $AGENTBUS_URL/a2a/echo; done']}
+  echo: {kind: builtin, builtin: echo}
+`
+	b := serveFile(t, fmt.Sprintf(yaml, filepath.Join(t.TempDir(), "work")))
+	_, said := b.post("alice-secret", "coder", "run")
+	said = gjson.Get(said, "choices.0.message.content").Str
+	task := sendCoder(t, b)
+	seen := map[string]bool{"run": true, task.Get("id").Str: true}
+	for from, text := range map[string]string{"run": said, task.Get("id").Str: task.Get("artifacts.0.parts.0.text").Str} {
+		for line := range strings.Lines(text) {
+			inner := gjson.Get(line, "result.task")
+			if id := inner.Get("id").Str; seen[id] || inner.Get("status.state").Str != "TASK_STATE_COMPLETED" || inner.Get("metadata.agentbus.run").Str != from {
+				t.Errorf("in %s: %s", from, line)
+			}
+			seen[inner.Get("id").Str] = true
+		}
+	}
+	if len(seen) != 6 {
+		t.Errorf("%d tasks and runs: %s", len(seen), task)
+	}
+}
+
+// G6, B2: a program names the run of its turn to A2A agents, also where who called it
+// may name none.
+func TestB2ProgramsNameTheirRun(t *testing.T) {
+	require.Tool(t, "curl")
+	const yaml = `
+keys: [{id: alice, secret_env: ALICE, no_run_ids: true}]
+agents:
+  coder: {kind: exec, dir: %q, command: [sh, -c, 'curl -s -H "Authorization: Bearer $AGENTBUS_TOKEN" -H "A2A-Version: 1.0" -H "Content-Type: application/json" -H "x-tangle-runid: $AGENTBUS_RUN_ID" -H "x-tangle-parent-turnid: $AGENTBUS_TURN_ID" -H "x-tangle-forwarded-depth: $((AGENTBUS_DEPTH+1))" -d "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"params\":{\"message\":{\"messageId\":\"m\",\"role\":\"ROLE_USER\",\"parts\":[{\"text\":\"x\"}]}}}" $AGENTBUS_URL/a2a/echo']}
+  echo: {kind: builtin, builtin: echo}
+`
+	b := serveFile(t, fmt.Sprintf(yaml, filepath.Join(t.TempDir(), "work")))
+	task := sendCoder(t, b)
+	inner := gjson.Get(task.Get("artifacts.0.parts.0.text").Str, "result.task")
+	if inner.Get("status.state").Str != "TASK_STATE_COMPLETED" || inner.Get("id").Str == task.Get("id").Str || inner.Get("metadata.agentbus.run").Str != task.Get("id").Str {
+		t.Error(task)
+	}
+}
+
+// sendCoder sends a message to the coder over A2A and returns its task.
+func sendCoder(t *testing.T, b *fileBus) gjson.Result {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+"/a2a/coder", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"x"}]}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer alice-secret")
+	r.Header.Set("A2A-Version", "1.0")
+	r.Header.Set("Content-Type", "application/json")
+	_, body := b.do(r)
+	return gjson.Get(body, "result.task")
 }
 
 // B4, G30: the workers of a program outlast a change of the configuration that is

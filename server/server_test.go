@@ -91,6 +91,7 @@ func openAt(t *testing.T, path, yaml string) *server.Server {
 	s, err := server.New(t.Context(), server.Config{Config: c, Version: "test", Keys: []identity.StaticKey{
 		{Principal: agentbus.Principal{ID: "user-123", Role: agentbus.PrincipalUser}, Secret: user},
 		{Principal: agentbus.Principal{ID: "other", Role: agentbus.PrincipalUser}, Secret: agentbus.NewCredential("other-secret")},
+		{Principal: agentbus.Principal{ID: "sandbox", Role: agentbus.PrincipalUser, InterAgent: true}, Secret: agentbus.NewCredential("sandbox-secret")},
 	}})
 	if err != nil {
 		t.Fatal(err)
