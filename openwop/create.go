@@ -70,7 +70,7 @@ func (h *Host) create(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 		return err
 	}
 	if !found {
-		e = agentbus.Execution{ID: id, Conversation: req.WorkflowID, Began: time.Now()}
+		e = agentbus.Execution{ID: id, Conversation: req.WorkflowID, Began: time.Now().UTC()}
 	}
 	w.Header().Set("Location", "/v1/runs/"+string(id))
 	return answer(w, status, map[string]any{
@@ -210,7 +210,7 @@ func (h *Host) mint(r *http.Request, p agentbus.Principal, raw json.RawMessage) 
 	if err != nil {
 		return "", false, invalid("the body has no canonical form")
 	}
-	now := time.Now()
+	now := time.Now().UTC()
 	k := agentbus.RunKey{Payer: agentbus.Payer(p.ID), Key: key, Digest: sha256.Sum256(canonical), Run: id, Expires: now.Add(keyLife)}
 	known, claimed, err := h.cfg.Store.ClaimRunKey(r.Context(), k, now)
 	if err == nil && known.Digest != k.Digest {
