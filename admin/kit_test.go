@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	time.Local = time.FixedZone("elsewhere", 19800) // what is answered is in UTC wherever the bus is
+	time.Local = time.FixedZone("elsewhere", 19800) //nolint:reassign // what is answered is in UTC wherever the bus is
 	goleak.VerifyTestMain(m)
 }
 

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	forgetUser()
-	time.Local = time.FixedZone("elsewhere", 19800) // what is printed as JSON is in UTC wherever it is
+	time.Local = time.FixedZone("elsewhere", 19800) //nolint:reassign // what is printed as JSON is in UTC wherever it is
 	code := pgtest.Main(m)
 	if faultyDir != "" {
 		_ = os.RemoveAll(faultyDir) // what is left is the system's to sweep

@@ -36,7 +36,7 @@ func newPane(t *testing.T, width, height int) *pane {
 	if err := os.Symlink(self, filepath.Join(p.dir, "agentbus")); err != nil {
 		t.Fatal(err)
 	}
-	if p.socket, err = os.MkdirTemp("/tmp", "agentbus-tmux-"); err != nil { // a socket's path must be short
+	if p.socket, err = os.MkdirTemp("/tmp", "agentbus-tmux-"); err != nil { //nolint:usetesting // a socket's path must be short
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

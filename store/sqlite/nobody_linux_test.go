@@ -13,7 +13,7 @@ import (
 func actAsNobody(t *testing.T, dir string) {
 	t.Helper()
 	const nobody = 65534
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // for nobody to pass
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for nobody to pass
 		t.Fatal(err)
 	}
 	if err := os.Chown(dir, nobody, nobody); err != nil {
