@@ -4,7 +4,7 @@ GOVULNCHECK_VERSION   := v1.8.0
 UV_VERSION            := 0.13.9
 
 FUZZTIME ?= 20s
-BIN      := $(CURDIR)/bin
+BIN      := bin
 # SQLite and the C library below it are C put into Go by a compiler: the race
 # detector finds nothing in them and takes most of its time there.
 FOREIGN  := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc/...=-race=false
@@ -94,7 +94,7 @@ help: ## list these
 
 # The version is in the name of the file, so that a new pin installs anew.
 $(LINT):
-	GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	GOBIN="$(CURDIR)/$(BIN)" go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 	mv $(BIN)/golangci-lint $@
 
 $(UV):
@@ -104,8 +104,8 @@ $(UV):
 # The types of Kubernetes are most of it: they are compiled without optimization,
 # which takes less time, and nobody runs them.
 $(HELM): interop/helm/main.go interop/helm/go.mod interop/helm/go.sum
-	cd interop/helm && go build -gcflags='k8s.io/...=-N -l' -ldflags='-s -w' -o $@ .
+	cd interop/helm && go build -gcflags='k8s.io/...=-N -l' -ldflags='-s -w' -o ../../$@ .
 
 $(VULN):
-	GOBIN=$(BIN) go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+	GOBIN="$(CURDIR)/$(BIN)" go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
 	mv $(BIN)/govulncheck $@

@@ -171,7 +171,7 @@ func (h handler) decide(ctx context.Context, a *wanted, r *agentbus.Resolution) 
 // C32): what it says of the policy part goes to the part's issuer as it came, who
 // decides.
 func resolution(in *incoming, ask *wanted) *agentbus.Resolution {
-	out := &agentbus.Resolution{Decision: agentbus.DecisionGranted, Text: in.text, By: in.request.Caller.ID, At: time.Now()}
+	out := &agentbus.Resolution{Decision: agentbus.DecisionGranted, Text: in.text, By: in.request.Caller.ID, At: time.Now().UTC()}
 	if ask != nil {
 		out.Resume = ask.Resume
 	}

@@ -205,7 +205,7 @@ func (h handler) CancelTask(ctx context.Context, req *sdk.CancelTaskRequest) (*s
 		if err != nil {
 			return nil, failed(ctx, err)
 		}
-		now := time.Now()
+		now := time.Now().UTC()
 		task.Status = sdk.TaskStatus{State: sdk.TaskStateCanceled, Timestamp: &now}
 		t.State, t.Owner, t.Work, t.Sealed, t.Waits, t.Updated, t.Version = string(sdk.TaskStateCanceled), "", nil, nil, nil, now, t.Version+1
 		if t.Shown, err = oneLine(task); err == nil {

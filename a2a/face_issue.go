@@ -55,7 +55,7 @@ func issue(ask *agentbus.Ask, id agentbus.InterruptID) (json.RawMessage, issued)
 		part["data"] = map[string]any{dataChoices: ask.Choices}
 	}
 	raw, _ := oneLine(part) // strings
-	return raw, issued{State: digest, Interrupt: id, Choices: ask.Choices, Expires: time.Now().Add(issuedFor)}
+	return raw, issued{State: digest, Interrupt: id, Choices: ask.Choices, Expires: time.Now().UTC().Add(issuedFor)}
 }
 
 // answered returns which approval a message decides, and how: by the state of its
@@ -95,7 +95,7 @@ func (a *wanted) answered(r *agentbus.Resolution) (of issued, how agentbus.Resol
 // afresh shows a task that waits with new states in the parts that this bus issued:
 // those before were used, are too old, or were not named (C30).
 func (h handler) afresh(ctx context.Context, t *agentbus.Task, u *taken, m *agentbus.TaskMessage) error {
-	now := time.Now()
+	now := time.Now().UTC()
 	fresh := map[string]string{} // by the digest of the state before, in hex
 	for i := range u.work.Asked.Issued {
 		one := &u.work.Asked.Issued[i]

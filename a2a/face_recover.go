@@ -43,7 +43,7 @@ func (f *Face) recover(ctx context.Context, t *agentbus.Task) error {
 	if err != nil {
 		return err
 	}
-	t.Owner, t.Version, t.Updated = f.config.Owner, t.Version+1, time.Now()
+	t.Owner, t.Version, t.Updated = f.config.Owner, t.Version+1, time.Now().UTC()
 	if !u.ok {
 		return f.lose(ctx, t, u.task, t.Updated)
 	}

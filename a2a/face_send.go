@@ -200,7 +200,7 @@ type incoming struct {
 // create makes a task of a message, durably, and begins it.
 func (h handler) create(ctx context.Context, in *incoming) (agentbus.Task, error) {
 	r := *in.request
-	now := time.Now()
+	now := time.Now().UTC()
 	id := string(r.Lineage.Run) // a task is a run (E60)
 	if !r.Minted || id == "" || r.Lineage.Parent != "" {
 		id = string(agentbus.NewRunID()) // of a run that is somebody else's, a part: a program need not name the run of its turn (B2)

@@ -29,6 +29,9 @@ func TestFaceWithSDKClient(t *testing.T) {
 		if !ok || task.Status.State != sdk.TaskStateCompleted || textOf(task) != "you said hi" || !strings.HasPrefix(string(task.ID), "run_") {
 			t.Fatalf("got %+v", got)
 		}
+		if _, offset := task.Status.Timestamp.Zone(); offset != 0 {
+			t.Errorf("the timestamp is not in UTC: %v", task.Status.Timestamp)
+		}
 		var states []sdk.TaskState
 		var text string
 		for e, err := range c.SendStreamingMessage(t.Context(), say("ho")) {

@@ -70,7 +70,7 @@ func (f *Face) wake(ctx context.Context, t *agentbus.Task) (woken bool, err erro
 // goOn executes a task that waited, in the state that it has now. What its agent said
 // before it says again.
 func (f *Face) goOn(ctx context.Context, t *agentbus.Task, u *taken, m *agentbus.TaskMessage) error {
-	now := time.Now()
+	now := time.Now().UTC()
 	u.task.Artifacts = nil
 	u.task.Status = sdk.TaskStatus{State: sdk.TaskStateSubmitted, Timestamp: &now}
 	t.State, t.Owner, t.Updated, t.Version, t.Waits = string(u.task.Status.State), f.config.Owner, now, t.Version+1, nil

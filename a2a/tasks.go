@@ -180,7 +180,7 @@ func (l *live) after(n int) (events []sdk.Event, over bool, more <-chan struct{}
 func (l *live) settle(ctx context.Context, state sdk.TaskState, m *sdk.Message, ask *agentbus.Ask, forget bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
+	now := time.Now().UTC()
 	next := copyOf(l.task)
 	next.Status = sdk.TaskStatus{State: state, Message: m, Timestamp: &now}
 	t := l.stored

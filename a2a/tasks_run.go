@@ -30,7 +30,7 @@ func (f *Face) log(ctx context.Context, what, task string, err error) {
 
 // execute calls the agent and settles what comes of it.
 func (l *live) execute(ctx context.Context, b agentbus.Backend) {
-	now := time.Now()
+	now := time.Now().UTC()
 	l.tell(func(t *sdk.Task) { t.Status = sdk.TaskStatus{State: sdk.TaskStateWorking, Timestamp: &now} },
 		&sdk.TaskStatusUpdateEvent{TaskID: l.task.ID, ContextID: l.task.ContextID, Status: sdk.TaskStatus{State: sdk.TaskStateWorking, Timestamp: &now}})
 	call := &agentbus.Call{Lineage: l.request.Lineage, Agent: l.request.Agent, Messages: l.work.Messages, Resolution: l.work.Resolution}

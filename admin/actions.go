@@ -33,7 +33,7 @@ func (a *API) record(x *request, pattern string, r *http.Request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordPatience)
 	defer cancel()
 	err := a.cfg.Actions.RecordAction(ctx, agentbus.Action{
-		At: time.Now(), By: x.who.ID, Kind: cmp.Or(x.did.kind, pattern), Object: cmp.Or(x.did.object, x.object), Run: x.did.run, Detail: x.did.detail,
+		At: time.Now().UTC(), By: x.who.ID, Kind: cmp.Or(x.did.kind, pattern), Object: cmp.Or(x.did.object, x.object), Run: x.did.run, Detail: x.did.detail,
 		Code: agentbus.CodeOf(x.err), RequestID: x.id,
 	})
 	if err != nil {

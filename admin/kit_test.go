@@ -25,7 +25,10 @@ import (
 	"github.com/agentbus/agentbus/store/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	time.Local = time.FixedZone("elsewhere", 19800) //nolint:reassign // what is answered is in UTC wherever the bus is
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	userKey  = "secret-of-user"

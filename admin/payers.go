@@ -59,7 +59,7 @@ func (a *API) accounts(ctx context.Context, balances []agentbus.Balance) ([]cons
 // payer adds to a balance what bounds it, and where it leads at the present rate.
 func (a *API) payer(ctx context.Context, b agentbus.Balance) (p console.Payer, err error) {
 	p = console.Payer{Balance: b, Caps: []console.Cap{}}
-	now := time.Now()
+	now := time.Now().UTC()
 	if p.Rate, _, err = a.cfg.Figures.Spent(ctx, b.Payer, now.Add(-rateOver), mostRecent); err != nil || a.cfg.Caps == nil {
 		return p, err
 	}

@@ -82,7 +82,7 @@ func (p *pay) ask(ctx context.Context, c *agentbus.Call) error {
 	var secret [stateLen]byte
 	_, _ = rand.Read(secret[:]) // never fails since Go 1.24
 	state := base64.RawURLEncoding.EncodeToString(secret[:])
-	now := time.Now()
+	now := time.Now().UTC()
 	raw, _ := json.Marshal(issued{stateKey(state), now.Add(payWaits)}) // a struct of ours
 	if err := p.states.KeepSession(ctx, p.bound(ctx, c), raw, now); err != nil {
 		return fmt.Errorf("keep what is asked: %w", err)

@@ -173,7 +173,7 @@ func (d *driver) ask(h *agentbus.Halt, now *intent, failure error) {
 
 // interrupt returns what a turn raises.
 func (d *driver) interrupt(t *agentbus.Turn, ask agentbus.Ask) *agentbus.Interrupt {
-	raised := time.Now()
+	raised := time.Now().UTC()
 	expires := raised.Add(cmp.Or(max(0, ask.Timeout), d.options.AskTimeout))
 	if !d.until.IsZero() && d.until.Before(expires) {
 		expires = d.until // nobody would go on with it later
@@ -292,7 +292,7 @@ func (d *driver) withdraw(ctx context.Context, f *fan, waiting []*branch) error 
 				return err
 			}
 		}
-		t.State, t.Reply, t.Ended, t.Withdraw = agentbus.TurnCancelled, agentbus.Reply{}, time.Now(), d.unneeded(b)
+		t.State, t.Reply, t.Ended, t.Withdraw = agentbus.TurnCancelled, agentbus.Reply{}, time.Now().UTC(), d.unneeded(b)
 		b.stands, b.asked = true, nil
 		if b == f.last {
 			break

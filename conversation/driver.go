@@ -243,7 +243,7 @@ func (d *driver) emit(e Event) {
 // event returns an event to be stored.
 func (d *driver) event(kind string, turn agentbus.TurnID, data any) agentbus.Event {
 	raw, _ := json.Marshal(data) // strings and numbers: it cannot fail
-	return agentbus.Event{At: time.Now(), Type: kind, Execution: d.execution.ID, Run: d.execution.Run, Turn: turn, Data: raw}
+	return agentbus.Event{At: time.Now().UTC(), Type: kind, Execution: d.execution.ID, Run: d.execution.Run, Turn: turn, Data: raw}
 }
 
 // events returns the events to be written now.

@@ -286,7 +286,7 @@ func (d *driver) intend(from agentbus.Lineage, who, behind int, mark string) (*i
 	t := agentbus.Turn{
 		TurnKey:   agentbus.TurnKey{Payer: d.options.Payer, Agent: p.agent(), Run: l.Run, Path: l.Path, Parent: l.Parent, ID: id},
 		Execution: d.execution.ID, Index: index, Speaker: p.Name, Digest: d.sent[who].digest(),
-		Epoch: d.execution.Lease.Epoch, State: agentbus.TurnPending, Attempts: 1, Began: time.Now(),
+		Epoch: d.execution.Lease.Epoch, State: agentbus.TurnPending, Attempts: 1, Began: time.Now().UTC(),
 	}
 	if c, ok := d.carried[index]; ok {
 		t.Attempts, t.Cost = c.Attempts+1, c.Cost
@@ -310,7 +310,7 @@ func (d *driver) perform(ctx context.Context, now *intent) (*intent, *agentbus.H
 		return now, nil, nil //nolint:nilerr // the loop sees why; the turn stays pending
 	}
 	d.spent = sum(d.spent, t.Cost-before)
-	t.Ended = time.Now()
+	t.Ended = time.Now().UTC()
 	if asks(failure) {
 		return nil, d.wait(now, failure), nil
 	}

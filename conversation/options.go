@@ -197,7 +197,7 @@ func (o *Options) execution(c *Conversation) (agentbus.Execution, agentbus.Linea
 	}
 	return agentbus.Execution{
 		ID: id, Run: l.Run, Conversation: c.Name, Definition: c.digest(), Seed: o.Seed, Payer: o.Payer,
-		Path: l.Path, Parent: l.Turn, Depth: l.Depth, Spec: o.Spec, Sealed: o.Sealed, Began: time.Now(),
+		Path: l.Path, Parent: l.Turn, Depth: l.Depth, Spec: o.Spec, Sealed: o.Sealed, Began: time.Now().UTC(),
 	}, l
 }
 

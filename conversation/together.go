@@ -175,7 +175,7 @@ func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
 		return
 	}
 	d.spent = sum(d.spent, t.Cost-b.before)
-	t.Ended = time.Now()
+	t.Ended = time.Now().UTC()
 	switch {
 	case f.met():
 		t.State, t.Reply, t.Withdraw = agentbus.TurnCancelled, agentbus.Reply{}, d.unneeded(b)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -44,7 +45,7 @@ func begin(t *testing.T, page string) *session {
 	t.Helper()
 	dir := t.TempDir()
 	if page == "README.md" {
-		output(t, "..", "git", "clone", "--quiet", ".", dir)
+		clone(t, dir)
 	}
 	s := newSession(t, dir)
 	scripts := []string{strings.TrimSuffix(strings.ReplaceAll(strings.TrimPrefix(page, "docs/"), "/", "-"), ".md") + ".sh"}
@@ -64,6 +65,16 @@ func begin(t *testing.T, page string) *session {
 		}
 	}
 	return s
+}
+
+// clone clones this repository into dir.
+func clone(t *testing.T, dir string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), require.Tool(t, "git"), "clone", "--quiet", ".", dir)
+	cmd.Dir = ".."
+	if out, err := cmd.CombinedOutput(); err != nil { // the source may have come without its repository, or be somebody else's
+		require.Missing(t, "a repository that git clones: "+strings.TrimSpace(string(out)))
+	}
 }
 
 // needs says what a page wants of this machine.

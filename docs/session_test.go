@@ -24,7 +24,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "agentbus"), "./cmd/agentbus")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "agentbus"), "./cmd/agentbus")
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)

@@ -166,7 +166,7 @@ func TestDirectoriesInUse(t *testing.T) {
 func TestLinkedDirectory(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()
-	a := newAgent(t, execagent.Config{Dir: root, Conversation: true}, `cd ..; d=$(ls -d c-*); mv $d moved; ln -s `+outside+` $d; echo moved`)
+	a := newAgent(t, execagent.Config{Dir: root, Conversation: true}, `cd ..; d=$(ls -d c-*); mv $d moved; ln -s '`+outside+`' $d; echo moved`)
 	if _, err := ask(t.Context(), a, ""); err != nil {
 		t.Fatal(err)
 	}

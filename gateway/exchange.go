@@ -165,7 +165,7 @@ func (x *exchange) driven() bool { return x.inProcess != nil && !x.inProcess.Out
 func (x *exchange) needsWords() bool { return x.driven() && x.dialect == dialectChat }
 
 func newExchange(r *http.Request) *exchange {
-	x := &exchange{requestID: httpx.NewRequestID(), began: time.Now(), envelope: envelopeOf(r)}
+	x := &exchange{requestID: httpx.NewRequestID(), began: time.Now().UTC(), envelope: envelopeOf(r)}
 	x.inProcess, _ = r.Context().Value(inProcessKey{}).(*InProcess)
 	return x
 }

@@ -56,7 +56,7 @@ func (g *Gateway) record(next http.Handler) http.Handler {
 				x.end(errPanicked) // recover, around this stage, answers so
 			}
 			x.fill()
-			x.record.Ended = time.Now()
+			x.record.Ended = time.Now().UTC()
 			state := x.record.State
 			if x.payer != "" && (state == agentbus.CallRefused || state == agentbus.CallPassed) {
 				// The caller has its answer: its leaving must not lose the record.

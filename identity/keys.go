@@ -125,5 +125,5 @@ func NewKey(p agentbus.Principal, now time.Time) (secret agentbus.Credential, ke
 	_, _ = rand.Read(b[:]) // never fails since Go 1.24
 	s := keyPrefix + base64.RawURLEncoding.EncodeToString(b[:])
 	secret = agentbus.NewCredential(s)
-	return secret, agentbus.APIKey{Handle: s[:handleLength], Hash: Hash(secret), Principal: p, Created: now}
+	return secret, agentbus.APIKey{Handle: s[:handleLength], Hash: Hash(secret), Principal: p, Created: now.UTC()}
 }

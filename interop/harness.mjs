@@ -18,7 +18,7 @@ const folder = await mkdtemp(path.join(tmpdir(), "agentbus-interop-"));
 after(() => rm(folder, { recursive: true, force: true }));
 const program = path.join(folder, "agentbus");
 await new Promise((resolve, reject) => {
-  execFile("go", ["build", "-o", program, "./cmd/agentbus"], { cwd: root }, (err, _, stderr) => (err ? reject(new Error(stderr)) : resolve()));
+  execFile("go", ["build", "-buildvcs=false", "-o", program, "./cmd/agentbus"], { cwd: root }, (err, _, stderr) => (err ? reject(new Error(stderr)) : resolve()));
 });
 
 export const userKey = "user-key-of-the-tests";

@@ -143,7 +143,7 @@ func (a *activation) answer(q question, key string, n int) (json.RawMessage, err
 	if !found {
 		ask := q.ask
 		ask.Resume, _ = oneLine(agentbus.InterruptPayload{Kind: q.kind, Key: key, ResumeSchema: json.RawMessage(q.schema)})
-		now := time.Now()
+		now := time.Now().UTC()
 		s.raised = &agentbus.Interrupt{
 			ID: id, Run: a.exec.Run, Execution: a.exec.ID, Root: a.exec.ID, Turn: agentbus.TurnID(a.node.ID), Payer: a.exec.Payer,
 			Path: []agentbus.Speaker{agentbus.Speaker(a.node.ID)}, Ask: ask, Raised: now, Expires: now.Add(a.cfg.InterruptTimeout),

@@ -81,7 +81,7 @@ func (h *Host) cancelParked(ctx context.Context, e *agentbus.Execution, reason, 
 	got, err := h.cfg.Store.Open(ctx, *e, agentbus.Claim{Owner: h.cfg.Owner, TTL: h.cfg.Lease})
 	switch {
 	case agentbus.CodeOf(err) == agentbus.CodeRunConflict:
-		return h.cfg.Store.StopRun(ctx, e.Run, by, reason, time.Now()) // its driver learns it as it renews its lease
+		return h.cfg.Store.StopRun(ctx, e.Run, by, reason, time.Now().UTC()) // its driver learns it as it renews its lease
 	case err != nil || got.State == agentbus.RunDone:
 		return err
 	}
@@ -92,7 +92,7 @@ func (h *Host) cancelParked(ctx context.Context, e *agentbus.Execution, reason, 
 	}
 	for _, open := range d.fold.open {
 		_, _ = h.cfg.Store.Resolve(ctx, open.interrupt(e.ID), // one that is resolved already is no fault
-			agentbus.Resolution{Decision: agentbus.DecisionWithdrawn, At: time.Now(), By: by})
+			agentbus.Resolution{Decision: agentbus.DecisionWithdrawn, At: time.Now().UTC(), By: by})
 	}
 	return d.cancelled(&cancellation{reason, by}) //nolint:contextcheck // a driver has its own
 }

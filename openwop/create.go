@@ -211,7 +211,7 @@ func (h *Host) mint(r *http.Request, p agentbus.Principal, raw json.RawMessage) 
 	if err != nil {
 		return "", false, invalid("the body has no canonical form")
 	}
-	now := time.Now()
+	now := time.Now().UTC()
 	k := agentbus.RunKey{Payer: agentbus.Payer(p.ID), Key: key, Digest: sha256.Sum256(canonical), Run: id, Expires: now.Add(keyLife)}
 	known, claimed, err := h.cfg.Store.ClaimRunKey(r.Context(), k, now)
 	if err == nil && known.Digest != k.Digest {

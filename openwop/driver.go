@@ -90,7 +90,7 @@ func (d *driver) emit(kind, node string, cause *emitted, v any) emitted {
 		data = []byte("{}")
 	}
 	e := agentbus.Event{
-		At: time.Now(), Type: kind, Node: node, Execution: d.exec.ID, Run: d.exec.Run, Position: d.fold.next, Data: d.redact.JSON(data),
+		At: time.Now().UTC(), Type: kind, Node: node, Execution: d.exec.ID, Run: d.exec.Run, Position: d.fold.next, Data: d.redact.JSON(data),
 	}
 	if rec := d.recorded(); rec != nil {
 		if rec.Type != kind || rec.Node != node {
@@ -129,7 +129,7 @@ func (d *driver) diverge(rec *agentbus.Event, kind string) {
 		SourceRunID: d.spec.Fork.Source, AtSequence: rec.Position, DivergenceKind: kind,
 		OriginalEventID: agentbus.EventIDOf(d.spec.Fork.Source, rec.Position),
 	})
-	d.put(agentbus.Event{At: time.Now(), Type: agentbus.EventReplayDiverged, Execution: d.exec.ID, Run: d.exec.Run, Position: d.fold.next, Data: data})
+	d.put(agentbus.Event{At: time.Now().UTC(), Type: agentbus.EventReplayDiverged, Execution: d.exec.ID, Run: d.exec.Run, Position: d.fold.next, Data: data})
 }
 
 // store stores what waits to be, before something takes effect (CO-1).

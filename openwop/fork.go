@@ -173,7 +173,7 @@ func (d *driver) shifted(e *agentbus.Event, more agentbus.Position) agentbus.Eve
 	}
 	source := []byte(strconv.Quote(string(d.spec.Fork.Source)))
 	c := agentbus.Event{
-		Position: moved(e.Position), At: time.Now(), Type: e.Type, Node: e.Node, Execution: d.exec.ID, Run: d.exec.Run, Turn: e.Turn,
+		Position: moved(e.Position), At: time.Now().UTC(), Type: e.Type, Node: e.Node, Execution: d.exec.ID, Run: d.exec.Run, Turn: e.Turn,
 		Data: bytes.ReplaceAll(e.Data, source, []byte(strconv.Quote(string(d.exec.ID)))),
 	}
 	if at, ok := strings.CutPrefix(string(e.Cause), "evt_"+string(d.spec.Fork.Source)+"_"); ok {

@@ -231,7 +231,7 @@ func (h *Host) open(ctx context.Context, id agentbus.ExecutionID, s spec, payer 
 		return err
 	}
 	e := agentbus.Execution{
-		ID: id, Run: agentbus.RunID(id), Conversation: s.Workflow, Definition: definition, Payer: payer, Spec: b, Began: time.Now(),
+		ID: id, Run: agentbus.RunID(id), Conversation: s.Workflow, Definition: definition, Payer: payer, Spec: b, Began: time.Now().UTC(),
 	}
 	_, err = h.cfg.Store.Open(ctx, e, agentbus.Claim{})
 	if err == nil || agentbus.CodeOf(err) == agentbus.CodeRunConflict {

@@ -76,7 +76,7 @@ func (h *Host) resolve(w http.ResponseWriter, r *http.Request, p agentbus.Princi
 	}
 	auth := agentbus.NewCredential(r.Header.Get("Authorization"))
 	redact := h.redactFor(r)
-	id, res := open.interrupt(e.ID), agentbus.Resolution{Decision: decisionOf(value), By: p.ID, At: time.Now()}
+	id, res := open.interrupt(e.ID), agentbus.Resolution{Decision: decisionOf(value), By: p.ID, At: time.Now().UTC()}
 	if _, ours := readSpec(e); open.lacks() {
 		err = h.credited(r, e, res.Decision, auth)
 	} else if ours {
@@ -299,7 +299,7 @@ func (h *Host) readToken(w http.ResponseWriter, r *http.Request, p agentbus.Prin
 		return err
 	}
 	if !found { // it is none of the store's, and waits for ever
-		i.Expires = time.Now().Add(h.cfg.InterruptTimeout)
+		i.Expires = time.Now().UTC().Add(h.cfg.InterruptTimeout)
 	}
 	return answer(w, http.StatusOK, map[string]any{
 		"runId": e.ID, "nodeId": node, "interruptId": key, "interrupt": f.questions[key], "token": h.token(e.ID, key, i.Expires), "expiresAt": i.Expires.UTC(),

@@ -115,7 +115,7 @@ func (b switchboard) Void(ctx context.Context, id int64, by string) error {
 				}
 			}
 			return b.store.Void(ctx, agentbus.Voiding{
-				ID: id, Attempt: c.Attempts, Code: agentbus.CodeOutcomeUnknown, Message: "its process ended, and " + by + " freed its key", Ended: time.Now(),
+				ID: id, Attempt: c.Attempts, Code: agentbus.CodeOutcomeUnknown, Message: "its process ended, and " + by + " freed its key", Ended: time.Now().UTC(),
 			})
 		}
 	}

@@ -120,7 +120,7 @@ func probeCommand(name string) admin.Probe {
 // Drain takes an agent out, here and in every bus that opens the store later, or
 // in again (U14).
 func (d directory) Drain(ctx context.Context, name, by string, drained bool) error {
-	if err := d.store.Drain(ctx, agentbus.Drained{Agent: name, By: by, At: time.Now()}, drained); err != nil {
+	if err := d.store.Drain(ctx, agentbus.Drained{Agent: name, By: by, At: time.Now().UTC()}, drained); err != nil {
 		return err
 	}
 	return d.readDrained(ctx)

@@ -32,7 +32,7 @@ func (s *Server) Resolve(ctx context.Context, id agentbus.InterruptID, r agentbu
 			return i, err
 		}
 	}
-	r.At, r.Resume = time.Now(), nil
+	r.At, r.Resume = time.Now().UTC(), nil
 	if i, err = s.store.Resolve(ctx, id, r); err != nil {
 		return i, err
 	}

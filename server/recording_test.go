@@ -17,7 +17,7 @@ func TestCallsOfAllKindsAreRecorded(t *testing.T) {
 	t.Parallel()
 	yaml := onlyAlice + `agents:
   echo: {kind: builtin, builtin: echo}
-  coder: {kind: exec, command: [cat]}
+  coder: {kind: exec, command: [cat], dir: '` + t.TempDir() + `'}
   near: {kind: a2a, url: %q, api_key_env: ALICE}
   panel: {kind: conversation, conversation: talk}
 conversations: {talk: {participants: [{agent: echo}, {agent: coder}, {agent: near}], max_turns: 3}}

@@ -51,7 +51,7 @@ func (s *Server) Reload(ctx context.Context) error {
 	s.reloading.mu.Lock()
 	defer s.reloading.mu.Unlock()
 	waiting, err := s.reload(ctx)
-	s.reloading.last.Store(&Reloaded{At: time.Now(), Err: err, Waiting: waiting})
+	s.reloading.last.Store(&Reloaded{At: time.Now().UTC(), Err: err, Waiting: waiting})
 	if err != nil {
 		s.log.LogAttrs(ctx, slog.LevelError, "configuration not reloaded: the one before stays in force", slog.Any("error", err))
 		return err

@@ -176,7 +176,7 @@ func (s *wiring) stopAgain(ctx context.Context) error {
 func (s *Server) Stop(ctx context.Context, run agentbus.RunID, by string) (cancelled int, err error) {
 	cancelled = s.now().gateway.Stop(run)
 	s.log.LogAttrs(ctx, slog.LevelInfo, "run stopped", slog.String("run", string(run)), slog.String("by", by), slog.Int("calls", cancelled))
-	if err = s.store.StopRun(ctx, run, by, "", time.Now()); err == nil {
+	if err = s.store.StopRun(ctx, run, by, "", time.Now().UTC()); err == nil {
 		s.endStopped(ctx, run)
 	}
 	return cancelled, err

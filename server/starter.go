@@ -198,7 +198,7 @@ func (b *starts) timed(ctx context.Context, st *Start) error {
 // Cancel stops a bus run for good, and ends what of it waits; see openwop.Starter.
 // The reason is stored first: whoever drives the run asks for it as its calls end.
 func (b *starts) Cancel(ctx context.Context, run agentbus.RunID, by, reason string) error {
-	if err := b.store.StopRun(ctx, run, by, reason, time.Now()); err != nil {
+	if err := b.store.StopRun(ctx, run, by, reason, time.Now().UTC()); err != nil {
 		return err
 	}
 	_, err := b.Stop(ctx, run, by)

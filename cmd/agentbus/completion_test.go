@@ -35,16 +35,16 @@ func TestCandidates(t *testing.T) {
 		{"ru", []string{"run", "runs"}},
 		{"comple", []string{"completion"}}, // not complete, which nobody types
 		{"config ", []string{"check", "explain", "schema"}},
-		{"call --config " + path + " e", []string{"echo", "eliza"}},
-		{"call --config=" + path + " ech", []string{"echo"}},
-		{"call --config = " + path + " ech", []string{"echo"}}, // as bash has it
-		{"call --config " + path + " echo ", nil},
-		{"--config " + path + " run ", []string{"debate"}},
-		{"trace --config " + path + " run_", []string{run}},
-		{"inbox --config " + path + " --run ", []string{run}},
-		{"inbox --config " + path + " --run=", []string{"--run=" + run}},
-		{"inbox --config " + path + " --run = run_", []string{run}},
-		{"approve --config " + path + " ", nil},
+		{"call --config CONFIG e", []string{"echo", "eliza"}},
+		{"call --config=CONFIG ech", []string{"echo"}},
+		{"call --config = CONFIG ech", []string{"echo"}}, // as bash has it
+		{"call --config CONFIG echo ", nil},
+		{"--config CONFIG run ", []string{"debate"}},
+		{"trace --config CONFIG run_", []string{run}},
+		{"inbox --config CONFIG --run ", []string{run}},
+		{"inbox --config CONFIG --run=", []string{"--run=" + run}},
+		{"inbox --config CONFIG --run = run_", []string{run}},
+		{"approve --config CONFIG ", nil},
 		{"run --max-", []string{"--max-turns", "--max-usd"}},
 		{"bench --cl", []string{"--clients"}},
 		{"bench -c 3 --cl", []string{"--clients"}},
@@ -54,7 +54,11 @@ func TestCandidates(t *testing.T) {
 		{"call --config /nowhere ", nil},
 		{"--nonsense=", nil},
 	} {
-		code, stdout, stderr := outcome(t.Context(), append([]string{"complete", "--"}, strings.Split(tt.typed, " ")...)...)
+		args := append([]string{"complete", "--"}, strings.Split(tt.typed, " ")...)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "CONFIG", path) // which may have spaces
+		}
+		code, stdout, stderr := outcome(t.Context(), args...)
 		var got []string
 		for line := range strings.Lines(stdout) {
 			word, _, _ := strings.Cut(line, "\t")

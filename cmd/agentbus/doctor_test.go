@@ -260,6 +260,9 @@ func TestDoctorOfTLS(t *testing.T) {
 			t.Parallel()
 			dir, listen := t.TempDir(), require.Address(t)
 			certify(t, dir, tt.until)
+			if err := os.Chmod(filepath.Join(dir, "tls.key"), 0o644); err != nil { // whatever the umask
+				t.Fatal(err)
+			}
 			path := filepath.Join(dir, "agentbus.yaml")
 			save(t, path, fmt.Sprintf("listen: %s\nadmin: {listen: '127.0.0.1:0'}\npublic_url: https://other.example\nstore: {url: 'sqlite:%s/bus.db'}\ntls: {cert_file: %s/tls.crt, key_file: %s/tls.key}\n", listen, dir, dir, dir))
 			if name == "fine" {
@@ -307,7 +310,7 @@ func certify(t *testing.T, dir string, until time.Duration) {
 // fault.
 func TestDoctorAsks(t *testing.T) {
 	t.Parallel()
-	path := configure(t, "agents: {echo: {kind: builtin, builtin: echo, price: {call: 0.001}}, mute: {kind: exec, command: ['false']}, gone: {kind: openai, url: 'http://127.0.0.1:1/v1'}}\n")
+	path := configure(t, "agents: {echo: {kind: builtin, builtin: echo, price: {call: 0.001}}, mute: {kind: exec, command: ['false'], dir: '"+t.TempDir()+"'}, gone: {kind: openai, url: 'http://127.0.0.1:1/v1'}}\n")
 	if err := os.Remove(filepath.Join(filepath.Dir(path), "bus.db")); err != nil {
 		t.Fatal(err)
 	}

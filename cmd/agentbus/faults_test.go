@@ -43,7 +43,7 @@ var buildFaulty = sync.OnceValues(func() (path string, err error) {
 		return "", err
 	}
 	path = filepath.Join(faultyDir, "agentbus")
-	if out, err := exec.Command("go", "build", "-tags", "faults", "-o", path, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-tags", "faults", "-o", path, ".").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return path, nil

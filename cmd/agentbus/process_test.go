@@ -38,6 +38,8 @@ func TestMain(m *testing.M) {
 		}
 		main()
 	}
+	forgetUser()
+	time.Local = time.FixedZone("elsewhere", 19800) //nolint:reassign // what is printed as JSON is in UTC wherever it is
 	code := pgtest.Main(m)
 	if faultyDir != "" {
 		_ = os.RemoveAll(faultyDir) // what is left is the system's to sweep
@@ -47,6 +49,18 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// forgetUser takes out of the environment what whoever runs the tests has set for
+// agentbus and for traces of their own; what is said to the tests stays.
+func forgetUser() {
+	ours := []string{"AGENTBUS_REQUIRE", "AGENTBUS_SOAK", "AGENTBUS_CRASH_SEED", "AGENTBUS_TEST_POSTGRES"}
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, "AGENTBUS_") && !slices.Contains(ours, name) || strings.HasPrefix(name, "OTEL_") {
+			_ = os.Unsetenv(name) // it is a name: it was there
+		}
+	}
 }
 
 // A process is the program as a process of its own.

@@ -16,7 +16,7 @@ import (
 
 // gauge notes how many turns are being served while one is.
 const gauge = `
-gauge() { mkdir -p $log/in; : >$log/in/$1; ls $log/in | wc -l >>$log/most; sleep 0.01; rm $log/in/$1; }
+gauge() { mkdir -p "$log/in"; : >"$log/in/$1"; ls "$log/in" | wc -l >>"$log/most"; sleep 0.01; rm "$log/in/$1"; }
 `
 
 // B4, G8: of 200 calls at once, over HTTP, over 8 conversations of two payers that
@@ -95,8 +95,8 @@ func eachItsOwn(t *testing.T, got map[string][]string, conversations, turns int)
 func TestReportsOfPrograms(t *testing.T) {
 	t.Parallel()
 	path, env := scripted(t, "", map[string]string{
-		"claude": ", output: claude-stream-json, usage_cost: true\ncat >/dev/null; cat $log/claude.jsonl\n",
-		"codex":  ", output: codex-json\ncat >/dev/null; cat $log/codex.jsonl\n",
+		"claude": ", output: claude-stream-json, usage_cost: true\ncat >/dev/null; cat \"$log/claude.jsonl\"\n",
+		"codex":  ", output: codex-json\ncat >/dev/null; cat \"$log/codex.jsonl\"\n",
 	})
 	dir := scriptsOf(t, path)
 	save(t, filepath.Join(dir, "claude.jsonl"), `{"type":"system","subtype":"init","session_id":"s","model":"claude-x"}

@@ -47,7 +47,7 @@ func guided(t *testing.T, dir string, programs map[string]string) (path string) 
 		t.Fatal(err)
 	}
 	programs = maps.Clone(programs)
-	programs["agentbus"] = "#!/bin/sh\n" + asProgram + "=1 exec " + self + " \"$@\"\n"
+	programs["agentbus"] = "#!/bin/sh\n" + asProgram + "=1 exec '" + self + "' \"$@\"\n"
 	for name, text := range programs {
 		save(t, filepath.Join(dir, name), text)
 		if err := os.Chmod(filepath.Join(dir, name), 0o700); err != nil {

@@ -149,7 +149,7 @@ func TestOutcomesOfPrograms(t *testing.T) {
 func TestProgramsLeftAlone(t *testing.T) {
 	t.Parallel()
 	needsProc(t)
-	const lingers = "\ntrap '' TERM; sleep 600 & (setsid sh -c 'trap \"\" TERM HUP; sleep 600; sleep 600' &)\necho $PPID >>$log/started; sleep 600; sleep 600\n"
+	const lingers = "\ntrap '' TERM; sleep 600 & (setsid sh -c 'trap \"\" TERM HUP; sleep 600; sleep 600' &)\necho $PPID >>\"$log/started\"; sleep 600; sleep 600\n"
 	path, env := scripted(t, "", map[string]string{"left": ", detach: off, kill_after: 100ms" + lingers, "slow": ", kill_after: 100ms, timeout: 1s" + lingers, "orphan": lingers})
 	dir := scriptsOf(t, path)
 	b := serving(t, path, env)

@@ -59,7 +59,7 @@ func startSleepers(t *testing.T, more string, programs int) (bus *process, dir s
 %s
 sleep 600 &
 (setsid sh -c 'trap "" TERM HUP; sleep 600; sleep 600' &)
-echo x >>$log/started
+echo x >>"$log/started"
 sleep 600
 sleep 600
 `

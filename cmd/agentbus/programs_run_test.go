@@ -17,7 +17,7 @@ import (
 func TestRunOfPrograms(t *testing.T) {
 	t.Parallel()
 	path, env := scripted(t, "", map[string]string{
-		"asker":   "\necho $AGENTBUS_URL >$log/url; printf 'library says: '; agentbus call library 'how deep?' || echo \"failed: $?\"; while [ -e $log/wait ]; do sleep 0.02; done\n",
+		"asker":   "\necho $AGENTBUS_URL >\"$log/url\"; printf 'library says: '; agentbus call library 'how deep?' || echo \"failed: $?\"; while [ -e \"$log/wait\" ]; do sleep 0.02; done\n",
 		"library": "\nprintf 'very, at %s' $AGENTBUS_DEPTH\n",
 	})
 	text, err := os.ReadFile(path)

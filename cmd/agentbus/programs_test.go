@@ -29,7 +29,7 @@ func scripted(t *testing.T, more string, scripts map[string]string) (path string
 			options += ", env: [GORACE]"
 		}
 		file := filepath.Join(dir, name+".sh")
-		save(t, file, "#!/bin/sh\nagentbus() { "+asProgram+"=1 "+self+" \"$@\"; }\nlog="+dir+"\n"+body)
+		save(t, file, "#!/bin/sh\nagentbus() { "+asProgram+"=1 '"+self+"' \"$@\"; }\nlog='"+dir+"'\n"+body)
 		fmt.Fprintf(&agents, "  %s: {kind: exec, command: [sh, %q], dir: %q, price: {call: 0.01}%s}\n", name, file, filepath.Join(dir, "work"), options)
 	}
 	path = configure(t, "keys: [{id: alice, secret_env: ALICE}, {id: bob, secret_env: BOB}]\n"+more+agents.String())
@@ -49,9 +49,9 @@ func TestChainOfScripts(t *testing.T) {
 			scripts := map[string]string{}
 			for i := range links {
 				scripts[fmt.Sprintf("a%d", i)] = fmt.Sprintf(`
-echo a%d $AGENTBUS_DEPTH >>$log/started
+echo a%d $AGENTBUS_DEPTH >>"$log/started"
 echo "a%d heard: $(cat)"
-AGENTBUS_MAX_DEPTH=$local agentbus call a%d "from a%d" 2>>$log/errors
+AGENTBUS_MAX_DEPTH=$local agentbus call a%d "from a%d" 2>>"$log/errors"
 echo "a%d got $?"
 `, i, i, i+1, i, i)
 			}

@@ -26,7 +26,7 @@ func TestTokenOfATurn(t *testing.T) {
 		watch.ServeHTTP(w, r)
 	})
 	path, env := scripted(t, "keys: [{id: relay, secret_env: RELAY, inter_agent: true}, {id: alice, secret_env: ALICE, agents: [holder, net, own]}]\n", map[string]string{
-		"holder": "\necho \"I am $AGENTBUS_TOKEN\"; echo \"$AGENTBUS_TOKEN\" >&2; env >$log/env.new; mv $log/env.new $log/env; while [ ! -e $log/go ]; do sleep 0.02; done\n",
+		"holder": "\necho \"I am $AGENTBUS_TOKEN\"; echo \"$AGENTBUS_TOKEN\" >&2; env >\"$log/env.new\"; mv \"$log/env.new\" \"$log/env\"; while [ ! -e \"$log/go\" ]; do sleep 0.02; done\n",
 		"other":  "\ncat\n",
 	})
 	rewrite(t, path, "keys: [{id: alice, secret_env: ALICE}, {id: bob, secret_env: BOB}]\n", "")
@@ -173,7 +173,7 @@ func elsewhere(t *testing.T, b *busProcess, path string, env map[string]string, 
 func TestCall(t *testing.T) {
 	t.Parallel()
 	path, env := scripted(t, "limits: {max_depth: 4}\n", map[string]string{
-		"say": "\necho x >>$log/started; printf 'you said: '; cat\n", "fail": "\necho oops >&2; exit 1\n",
+		"say": "\necho x >>\"$log/started\"; printf 'you said: '; cat\n", "fail": "\necho oops >&2; exit 1\n",
 		"half":  "\necho half of it; echo oops >&2; exit 1\n",
 		"quote": "\necho '{\"type\":\"urn:agentbus:error:not_found\"}' >&2; exit 1\n",
 	})

@@ -20,9 +20,10 @@ import (
 
 // A pane is a real terminal, of tmux, in which a shell runs.
 type pane struct {
-	t    *testing.T
-	tmux string
-	dir  string
+	t      *testing.T
+	tmux   string
+	dir    string
+	socket string // the folder of it
 }
 
 func newPane(t *testing.T, width, height int) *pane {
@@ -35,14 +36,20 @@ func newPane(t *testing.T, width, height int) *pane {
 	if err := os.Symlink(self, filepath.Join(p.dir, "agentbus")); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.command("kill-server").Run() }) // it may have ended with its shell
+	if p.socket, err = os.MkdirTemp("/tmp", "agentbus-tmux-"); err != nil { //nolint:usetesting // a socket's path must be short
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.command("kill-server").Run() // it may have ended with its shell
+		_ = os.RemoveAll(p.socket)         // nothing is in it
+	})
 	p.do("-f", "/dev/null", "new-session", "-d", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height), "env", asProgram+"=1", "PATH="+p.dir+":"+os.Getenv("PATH"), "PS1=> ", "NO_COLOR=", "sh")
 	return p
 }
 
 func (p *pane) command(args ...string) *exec.Cmd {
 	c := exec.Command(p.tmux, append([]string{"-L", "agentbus"}, args...)...)
-	c.Env = append(os.Environ(), "TMUX_TMPDIR="+p.dir, "LC_ALL=C.UTF-8", "TERM=xterm-256color")
+	c.Env = append(os.Environ(), "TMUX_TMPDIR="+p.socket, "LC_ALL=C.UTF-8", "TERM=xterm-256color")
 	return c
 }
 
@@ -95,7 +102,7 @@ conversations:
   talk: {participants: [{agent: panel}, {agent: a}], max_turns: 2, budget_usd: 0.5}
 `, gated, gated))
 	p := newPane(t, 100, 24)
-	p.keys("agentbus run talk hello --config "+path+"; echo exit $?", "Enter")
+	p.keys("agentbus run talk hello --config '"+path+"'; echo exit $?", "Enter")
 	p.shows("└─", "panel", "   └─", "depth 2", "0 turns", "$0.000000 of $0.500000")
 	open <- struct{}{}
 	open <- struct{}{}
@@ -108,7 +115,7 @@ conversations:
 	if !strings.Contains(screen, "\x1b[2mrun run_") {
 		t.Errorf("there are no colours:\n%q", screen)
 	}
-	p.keys("clear; NO_COLOR=1 agentbus run talk hello --config "+path+"; echo exit $?", "Enter")
+	p.keys("clear; NO_COLOR=1 agentbus run talk hello --config '"+path+"'; echo exit $?", "Enter")
 	p.shows("of $0.500000")
 	p.keys("C-c")
 	screen = p.shows("exit 130", "press Ctrl-C again", "next: agentbus resume run_")
@@ -142,7 +149,7 @@ conversations:
 	if err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)
 	}
-	follows.keys("ALICE="+aliceKey+" agentbus trace --follow "+string(runs[0].Run)+" --config "+path+"; echo exit $?", "Enter")
+	follows.keys("ALICE="+aliceKey+" agentbus trace --follow "+string(runs[0].Run)+" --config '"+path+"'; echo exit $?", "Enter")
 	follows.shows(tree...)
 	open <- struct{}{}
 	open <- struct{}{}
@@ -162,9 +169,9 @@ func TestNarrowTerminal(t *testing.T) {
 	open := make(chan struct{}, 8)
 	gated := newAgentServer(t, open)
 	path := configure(t, fmt.Sprintf("agents: {a: {kind: openai, url: %q}, b: {kind: openai, url: %q}}\nconversations: {talk: {participants: [{agent: a}, {agent: b}], max_turns: 1, budget_usd: 0.5}}\n", gated, gated))
-	save(t, filepath.Join(filepath.Dir(path), "go.sh"), "agentbus run talk hello --config "+path+"\nagentbus agents --config "+path+"\necho over\n")
+	save(t, filepath.Join(filepath.Dir(path), "go.sh"), "agentbus run talk hello --config '"+path+"'\nagentbus agents --config '"+path+"'\necho over\n")
 	p := newPane(t, 40, 30)
-	p.keys("sh "+filepath.Join(filepath.Dir(path), "go.sh"), "Enter")
+	p.keys("sh '"+filepath.Join(filepath.Dir(path), "go.sh")+"'", "Enter")
 	screen := p.shows("└─", "0 turns", "…")
 	if n := strings.Count(screen, "└─"); n != 1 {
 		t.Errorf("%d branches:\n%s", n, screen)

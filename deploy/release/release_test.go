@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/agentbus/agentbus/internal/require"
 )
 
 var moment = time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC)
@@ -224,6 +226,10 @@ func TestArguments(t *testing.T) {
 	}
 	if _, err := chosen("plan9/386"); err == nil {
 		t.Error("plan9 is no target")
+	}
+	require.Tool(t, "git")
+	if _, err := output(t.Context(), "../..", "git", "rev-parse", "HEAD"); err != nil {
+		require.Missing(t, "a repository that git reads: "+err.Error())
 	}
 	for version, want := range map[string]string{"v1.2.3": "1.2.3", "1.2.3": "1.2.3", "1 2": "", "a/b": ""} {
 		r := release{root: "../.."}

@@ -64,7 +64,7 @@ func TestEveryTargetChecks(t *testing.T) {
 func list(t *testing.T, target target) (packages []listed) {
 	t.Helper()
 	tests := "-test=" + strconv.FormatBool(target.os != "windows")
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", tests, "-json=ImportPath,Dir,GoFiles,ImportMap,Module", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-buildvcs=false", "-deps", tests, "-json=ImportPath,Dir,GoFiles,ImportMap,Module", "./...")
 	cmd.Dir, cmd.Stderr = filepath.Join("..", ".."), os.Stderr
 	cmd.Env = append(os.Environ(), "GOOS="+target.os, "GOARCH="+target.arch, "CGO_ENABLED=0", "GOFLAGS=")
 	out, err := cmd.Output()

@@ -235,10 +235,9 @@ func (s *Store) loadInstallKey() error {
 			r, _, err = s.writer.first(query)
 		}
 	} else if err == nil {
-		// A file that can be read may still be closed to writing: say so now.
-		if err = s.writer.control("BEGIN IMMEDIATE"); err == nil {
-			err = s.writer.control("ROLLBACK")
-		}
+		// A file that can be read may still be closed to writing: say so now. BEGIN
+		// IMMEDIATE would not: of such a file it begins to read.
+		_, err = s.writer.exec("DELETE FROM meta WHERE false")
 	}
 	if err != nil {
 		return err
