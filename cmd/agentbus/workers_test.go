@@ -82,8 +82,8 @@ func TestServeGoesOnWithAKilledRun(t *testing.T) {
 	chargedOnce(t, s, run, 6)
 }
 
-// R16, R19: runs that were interrupted, stopped by their operator, or begun with
-// another definition are not taken up.
+// R16, R19, E4: runs that were interrupted, or begun with another definition, are not
+// taken up; one that was stopped when its process was dead is ended, and calls nobody.
 func TestServeLeavesAlone(t *testing.T) {
 	t.Parallel()
 	a, b := newAgent(t, "a", 0), newAgent(t, "b", 5*time.Millisecond)
@@ -115,16 +115,17 @@ func TestServeLeavesAlone(t *testing.T) {
 	if e := executionOf(t, s, paused); e.State != agentbus.RunPaused || e.Lease.Epoch != 1 {
 		t.Errorf("interrupted: %+v", e)
 	}
-	for run, epoch := range map[agentbus.RunID]uint64{stopped: 1, changed: 3} { // changed was claimed, and handed back
-		if e := executionOf(t, s, run); e.State != agentbus.RunRunning || e.Turns != 1 || e.Lease.Epoch != epoch {
-			t.Errorf("%+v", e)
-		}
+	if e := executionOf(t, s, changed); e.State != agentbus.RunRunning || e.Turns != 1 || e.Lease.Epoch != 3 { // claimed, and handed back
+		t.Errorf("changed: %+v", e)
+	}
+	if e := halts(t, s, stopped); e.State != agentbus.RunDone || e.Turns != 1 || e.Cost != 1000 {
+		t.Errorf("stopped: %+v", e)
 	}
 	bus.stop()
 	code := <-bus.exited
 	bus.exited <- code
 	log := bus.stderr.String()
-	if strings.Count(log, "run not taken up") != 1 || !strings.Contains(log, string(changed)) || !strings.Contains(log, "was begun with another definition") || strings.Contains(log, string(stopped)) {
+	if strings.Count(log, "run not taken up") != 1 || !strings.Contains(log, string(changed)) || !strings.Contains(log, "was begun with another definition") || strings.Contains(log, `"run taken up","run":"`+string(stopped)) {
 		t.Errorf("the log says %s", log)
 	}
 }
