@@ -41,8 +41,9 @@ func newCalmLog(ctx context.Context, w io.Writer, level slog.Level) (l calmLog, 
 	}
 }
 
-// Handle writes a record.
+// Handle writes a record, with its time in UTC as all times in JSON.
 func (l calmLog) Handle(ctx context.Context, r slog.Record) error {
+	r.Time = r.Time.UTC()
 	if !l.more && l.out.plain(r) {
 		return nil
 	}
