@@ -67,7 +67,7 @@ clients: interop/.venv/ready interop/adk/.venv/ready $(HELM) ## install the clie
 clients: interop/node_modules/.package-lock.json interop/mastra/node_modules/.package-lock.json
 
 suites: ## fetch the public test data that tests read, pinned there, into the module cache
-	cd "$$(mktemp -d)" && go mod download github.com/nst/JSONTestSuite@v0.0.0-20241122125541-1ef36fa01286
+	cd "$$(mktemp -d)" && go mod download github.com/nst/JSONTestSuite@v0.0.0-20241122125541-1ef36fa01286 && rmdir "$$PWD"
 
 console: ## run the tests in browser/ with a real browser before the console, on Node; CHROMIUM names another one
 	cd browser && npm ci --no-audit --no-fund && npm test

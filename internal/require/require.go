@@ -38,10 +38,10 @@ func Module(tb testing.TB, module string) string {
 	tb.Helper()
 	c := exec.CommandContext(tb.Context(), Tool(tb, "go"), "mod", "download", "-json", module) //nolint:gosec // a test names it
 	c.Dir = tb.TempDir()                                                                       // of no module, which would be given it
-	c.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=", "GOWORK=off")
+	c.Env = append(os.Environ(), "GOPROXY=off", "GONOPROXY=none", "GOSUMDB=off", "GOFLAGS=", "GOWORK=off")
 	out, err := c.Output()
 	if err != nil {
-		Missing(tb, module)
+		Missing(tb, module+" (make suites)")
 	}
 	var found struct {
 		Dir string `json:"Dir"`

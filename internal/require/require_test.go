@@ -1,8 +1,12 @@
 package require_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"fmt"
 	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -29,12 +33,13 @@ func (r *recorder) Skipf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// askFor returns where a test finds the tool that it asks for, and how it ends.
-func askFor(tool string) (path, ended string) {
-	r, done := &recorder{ended: "ran"}, make(chan struct{})
+// ask returns where a test finds what it asks for, and how it ends.
+func ask(t *testing.T, find func(testing.TB) string) (path, ended string) {
+	t.Helper()
+	r, done := &recorder{TB: t, ended: "ran"}, make(chan struct{})
 	go func() {
 		defer close(done)
-		path = require.Tool(r, tool)
+		path = find(r)
 	}()
 	<-done
 	return path, r.ended
@@ -49,13 +54,58 @@ func TestTool(t *testing.T) {
 		{"no-such-tool", "all", "failed: no-such-tool is not here, and AGENTBUS_REQUIRE=all"},
 	} {
 		t.Setenv("AGENTBUS_REQUIRE", tt.require)
-		path, got := askFor(tt.tool)
+		path, got := ask(t, func(tb testing.TB) string { tb.Helper(); return require.Tool(tb, tt.tool) })
 		if got != tt.want {
 			t.Errorf("%s with AGENTBUS_REQUIRE=%q: %q, want %q", tt.tool, tt.require, got, tt.want)
 		}
 		if tt.want == "ran" && !filepath.IsAbs(path) {
 			t.Errorf("%s is at %q", tt.tool, path)
 		}
+	}
+}
+
+// A module that was fetched is found without asking anybody, whatever whoever runs the
+// tests has set for Go; one that was not is missing.
+func TestModule(t *testing.T) {
+	const name, version = "module.example/data", "v1.0.0"
+	proxy := t.TempDir()
+	dir := filepath.Join(proxy, "module.example", "data", "@v")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	z := zip.NewWriter(&archive)
+	if _, err := z.Create(name + "@" + version + "/data.json"); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for end, content := range map[string]string{".info": `{"Version":"` + version + `"}`, ".mod": "module " + name + "\n", ".zip": archive.String()} {
+		if err := os.WriteFile(filepath.Join(dir, version+end), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for key, value := range map[string]string{
+		"GOMODCACHE": t.TempDir(), "GOFLAGS": "-modcacherw", "GOSUMDB": "sum.golang.org http://" + require.Address(t), // nobody is there
+		"GOPROXY": "file://" + filepath.ToSlash(proxy), "GONOSUMDB": "none", "GONOPROXY": "module.example", "AGENTBUS_REQUIRE": "",
+	} {
+		t.Setenv(key, value)
+	}
+	find := func() (path, ended string) {
+		return ask(t, func(tb testing.TB) string { tb.Helper(); return require.Module(tb, name+"@"+version) })
+	}
+	if _, ended := find(); ended != "skipped: "+name+"@"+version+" (make suites) is not here; AGENTBUS_REQUIRE=all makes this a failure" {
+		t.Error(ended)
+	}
+	c := exec.CommandContext(t.Context(), "go", "mod", "download", name+"@"+version)
+	c.Dir, c.Env = t.TempDir(), append(os.Environ(), "GOSUMDB=off", "GONOPROXY=none")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	path, ended := find()
+	if _, err := os.Stat(filepath.Join(path, "data.json")); ended != "ran" || err != nil {
+		t.Error(ended, err)
 	}
 }
 
