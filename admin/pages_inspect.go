@@ -148,7 +148,7 @@ func headersOf(c *agentbus.CallRecord) []console.Header {
 
 // hops says whether the signed hops of the run are in order (C16).
 func (a *API) hops(ctx context.Context, p *runPage) string {
-	command := "agentbus trace verify " + shellWord(string(p.Run))
+	command := "agentbus trace verify " + shellOperand(string(p.Run))
 	if a.cfg.Hops == nil || len(p.record.Calls) > maxHopsCalls {
 		return "verify with " + command
 	}

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"encoding/json"
+	"html"
 	"io"
 	"net/http"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin"
 	"github.com/agentbus/agentbus/identity"
+	"github.com/agentbus/agentbus/internal/httpx"
 	"github.com/agentbus/agentbus/internal/sse"
 )
 
@@ -294,6 +296,31 @@ func TestHostileText(t *testing.T) {
 	body := b.form("/console/runs/"+url.PathEscape(string(key.Run))+"?turn=t%3Cs%3E", cookie, nil).body
 	if !strings.Contains(body, `run_&#39;\&#39;&#39;&lt;u&gt;`) {
 		t.Errorf("the run is not one word of a shell in %s", body)
+	}
+}
+
+// P4, U5: a caller may name a run as a path or a flag is spelled: it has its page, and
+// the commands there are about it.
+func TestOddlyNamedRuns(t *testing.T) {
+	t.Parallel()
+	b := open(t, nil)
+	runs := []agentbus.RunID{"..", ",.", "-x"}
+	for i, run := range runs {
+		b.must(b.store.Record(t.Context(), agentbus.Digest{byte(i + 1)}, agentbus.CallRecord{
+			TurnKey: agentbus.TurnKey{Payer: "p", Agent: "a", Run: run, ID: "t"}, State: agentbus.CallRefused, Code: agentbus.CodeAgentNotFound, Began: began, Ended: began,
+		}))
+	}
+	_, err := b.store.Calls(t.Context(), runs[0]) // behind everything recorded
+	b.must(err)
+	cookie := b.signIn(adminKey)
+	list := b.form("/console/runs", cookie, nil).body
+	for _, run := range runs {
+		at := "/console/runs/" + httpx.Segment(string(run))
+		got := b.form(at+"?turn=t", cookie, nil)
+		word := html.EscapeString(map[agentbus.RunID]string{"..": "..", ",.": "',.'", "-x": "-- '-x'"}[run])
+		if got.status != http.StatusOK || !strings.Contains(got.body, "agentbus trace "+word) || !strings.Contains(got.body, "agentbus trace verify "+word) || !strings.Contains(list, `"`+at) {
+			t.Errorf("%s: %d %s", at, got.status, got.body)
+		}
 	}
 }
 
