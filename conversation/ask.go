@@ -194,9 +194,12 @@ func (d *driver) place() (agentbus.ExecutionID, []agentbus.Speaker) {
 	return d.enclosing.root, slices.Clip(d.enclosing.path)
 }
 
-// tooLarge returns why what a backend asks is not kept, or nil.
-func tooLarge(failure error) error {
+// unkept returns why what a backend asks is not kept, or nil.
+func unkept(failure error) error {
 	a := agentbus.AsError(failure).Ask
+	if _, err := json.Marshal(a); err != nil {
+		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "what it asks for is no JSON"}
+	}
 	size := len(a.Title) + len(a.Prompt) + len(a.Policy) + len(a.Resume)
 	for _, c := range a.Choices {
 		size += len(c)

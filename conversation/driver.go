@@ -282,7 +282,7 @@ func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	h.Turns = len(d.turns)
 	stopped := h.Error != nil && h.Error.Code == agentbus.CodeRunStopped
 	if stopped { // it may have cut calls, and is no error of theirs
-		h = *stop(d.whyStopped(ctx, h.Error))
+		h = *stop(d.whyStopped(ctx, d.recordable(h.Error)))
 		h.Turns = len(d.turns)
 	}
 	switch h.Kind {

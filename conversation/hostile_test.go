@@ -131,6 +131,55 @@ func TestExplanationsThatAreStored(t *testing.T) {
 	}
 }
 
+// R14, R16: what a backend explains of a run that was stopped is kept in the same bounds.
+func TestStopsThatAreStored(t *testing.T) {
+	t.Parallel()
+	for name, observed := range map[string]any{"large": strings.Repeat("x", 1<<20), "no number": math.NaN()} {
+		var a agents
+		m := newRecorder()
+		fails := &agentbus.Error{Code: agentbus.CodeRunStopped, Message: "this run was ended\xff", Explain: &agentbus.Explain{Rule: "R", Observed: observed}}
+		r, err := ran(t.Context(), talk(2, "a", a.streams(fails), "b", a.says("y")), conversation.Options{Run: "r", Journal: m, Runs: m})
+		if err != nil || !r.Halt.Failed || r.Halt.Reason != "ended\uFFFD" {
+			t.Errorf("%s: %+v, %v", name, r.Halt, err)
+			continue
+		}
+		if diff := cmp.Diff(&agentbus.Explain{Rule: "R"}, m.record("r").Execution.Halt.Error.Explain); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// R22: what a backend in Go asks is written or fails its turn, and the run goes on from there.
+func TestAsksThatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		code, want agentbus.Code
+		ask        agentbus.Ask
+	}{
+		{agentbus.CodeInputRequired, agentbus.CodeAgentUnavailable, agentbus.Ask{Kind: agentbus.AskPolicy, X402: map[string]json.RawMessage{"x": json.RawMessage("{no")}}},
+		{agentbus.CodeInputRequired, agentbus.CodeAgentUnavailable, agentbus.Ask{Kind: agentbus.AskClarification, Low: &agentbus.LowConfidence{Observed: math.NaN()}}},
+		{agentbus.CodeForbidden, agentbus.CodeForbidden, agentbus.Ask{Kind: agentbus.AskClarification, Low: &agentbus.LowConfidence{Observed: math.NaN()}}}, // it waits for nothing
+	} {
+		var a agents
+		s, err := sqlite.Open(t.Context(), sqlite.Config{Path: ":memory:"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := talk(2, "a", a.says("x"), "b", oneAfterAnother(a.streams(&agentbus.Error{Code: x.code, Message: "say", Ask: &x.ask}), a.says("y")))
+		o := conversation.Options{Run: "r", Journal: s, Runs: s}
+		r, err := ran(t.Context(), c, o)
+		if err != nil || r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Error.Code != x.want {
+			t.Errorf("%+v: %+v, %v", x, r.Halt, err)
+		}
+		if r, err = ran(t.Context(), c, o); err != nil || r.Halt.Kind != agentbus.HaltMaxTurns {
+			t.Errorf("%+v: resumed: %+v, %v", x, r.Halt, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // R2: a backend is any program's: what it does to the driver's goroutine, and an error
 // that is none, are failures of its participant.
 func TestBackendsThatBreakOff(t *testing.T) {

@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
@@ -24,6 +25,21 @@ func (o *Options) text(s string) string {
 		return s
 	}
 	return o.Redact.Text(s)
+}
+
+// explain returns x, which can be written, as it may be stored.
+func (o *Options) explain(x *agentbus.Explain) *agentbus.Explain {
+	if o.Redact == nil || x == nil {
+		return x
+	}
+	raw, _ := json.Marshal(x)
+	clean := o.Redact.JSON(raw)
+	if bytes.Equal(clean, raw) {
+		return x // numbers stay what they were
+	}
+	var out agentbus.Explain
+	_ = json.Unmarshal(clean, &out) // it was one
+	return &out
 }
 
 // toolCall returns c as it may be stored.

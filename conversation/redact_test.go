@@ -35,7 +35,7 @@ func leaks(secret string, size func() int, fails bool) agentbus.Backend {
 				return
 			}
 			if fails && c.Lineage.Turn.Index(c.Lineage.Run) == 2 {
-				yield(agentbus.Chunk{}, &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "refused " + secret})
+				yield(agentbus.Chunk{}, &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "refused " + secret, Explain: &agentbus.Explain{Observed: secret, Next: "revoke " + secret}})
 			}
 		}
 	})

@@ -167,7 +167,7 @@ func (v *voice) end() error {
 		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: string(t.Speaker) + " completed without text"}
 	}
 	if asks(v.failure) {
-		if err := tooLarge(v.failure); err != nil {
+		if err := unkept(v.failure); err != nil {
 			return err
 		}
 	}
@@ -193,13 +193,10 @@ func storable(r agentbus.Reply) agentbus.Reply {
 // explains it. Both are in the event of its turn, which is small.
 const maxMessage = 4 << 10
 
-// recordable returns the error that err is stored as, without secrets.
+// recordable returns the error that err is stored as, without secrets (E28).
 func (d *driver) recordable(err error) *agentbus.Error {
 	e := recordable(err)
-	if clean := d.options.text(e.Message); clean != e.Message {
-		copied := *e
-		copied.Message, e = clean, &copied
-	}
+	e.Message, e.Explain = d.options.text(e.Message), d.options.explain(e.Explain)
 	return e
 }
 
@@ -220,6 +217,9 @@ func recordable(err error) *agentbus.Error {
 	short.Message = storableText(short.Message)
 	if short.Explain = storableExplain(e.Explain); !json.Valid(e.Policy) {
 		short.Policy = nil
+	}
+	if _, err := json.Marshal(short.Ask); err != nil {
+		short.Ask = nil // nobody waits for it: see unkept
 	}
 	return &short
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/sqlitetest"
@@ -142,4 +143,29 @@ func TestWireInterruptsAreTheBusesOwn(t *testing.T) {
 	if line, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil || line != "id: 0\n" {
 		t.Errorf("%q %v", line, err)
 	}
+}
+
+// E4, R19: the run of a workflow that was stopped when nobody drove it is cancelled by
+// a bus that serves its store.
+func TestWireStoppedOrphansEnd(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "bus.db")
+	_, url, stop := wop(t, path)
+	_, out, _ := call(t, http.MethodPost, url+"/v1/runs", `{"workflowId":"conformance-cancellable"}`)
+	run := out["runId"].(string)
+	stop()
+	s, url, stop := wop(t, path)
+	defer stop()
+	e := stored(t, s, agentbus.RunID(run))
+	if _, err := s.Store().Open(t.Context(), e, agentbus.Claim{TakeOver: e.Lease.Epoch}); err != nil { // its driver's process is this one
+		t.Fatal(err)
+	}
+	if err := s.Store().StopRun(t.Context(), e.Run, "ops", "enough", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	defer serve(t, s)()
+	soon(t, "the end", func() bool {
+		_, snap, _ := call(t, http.MethodGet, url+"/v1/runs/"+run, "")
+		return snap["status"] == "cancelled"
+	})
 }

@@ -77,10 +77,12 @@ func (s *Store) ClaimRunKey(ctx context.Context, k agentbus.RunKey, at time.Time
 	return got.RunKey, got.fresh, err
 }
 
-// FreeRunKey forgets k, whose run was refused; one that another run has is kept.
+// FreeRunKey forgets k, whose run was refused. One that another run has is kept, and
+// so is that of a run that there is: its twin began it.
 func (s *Store) FreeRunKey(ctx context.Context, k agentbus.RunKey) error {
 	_, err := write(ctx, s, "free the key of a run", func(c *conn) (int64, error) {
-		return c.exec("DELETE FROM run_keys WHERE payer = $1 AND key = $2 AND run = $3", string(k.Payer), k.Key, string(k.Run))
+		return c.exec(`DELETE FROM run_keys WHERE payer = $1 AND key = $2 AND run = $3
+			AND NOT EXISTS (SELECT 1 FROM executions WHERE id = $3)`, string(k.Payer), k.Key, string(k.Run))
 	})
 	return err
 }

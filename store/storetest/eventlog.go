@@ -203,6 +203,14 @@ func aRunKeyBelongsToOneRun(p *place) { // E6
 	_, mine, err = p.ClaimRunKey(t.Context(), not, began)
 	ok(t, "claim", err)
 	same(t, "claimed what another run has", mine, false)
+	opened(t, p, "run_y")
+	ok(t, "free of a run that its twin began", p.FreeRunKey(t.Context(), other))
+	_, mine, err = p.ClaimRunKey(t.Context(), not, began)
+	ok(t, "claim", err)
+	same(t, "claimed what a run has", mine, false)
+	other.Run = "run_v"
+	_, _, err = p.ClaimRunKey(t.Context(), other, began.Add(2*time.Hour)) // when the other has expired
+	ok(t, "claim", err)
 	ok(t, "free", p.FreeRunKey(t.Context(), other))
 	_, mine, err = p.ClaimRunKey(t.Context(), not, began)
 	ok(t, "claim what was let go", err)
