@@ -22,7 +22,7 @@ func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserve
 	if account != "" {
 		got, err = g.lookUp(ctx, x)
 	} else {
-		got, err = g.ask(ctx, x)
+		got, err = g.ask(ctx, x, true)
 		account = g.waitsFor(x, got)
 		g.spent.learn(got.Short)
 	}
@@ -39,6 +39,9 @@ func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserve
 	defer cancel()
 	for account != "" && err == nil && patience.Err() == nil {
 		got, err = g.stand(patience, x, account, got)
+		if err == nil && got.Outcome == agentbus.OutcomeInFlight { // nobody stands in line for what waits for another process
+			got, err = g.ask(ctx, x, true)
+		}
 		account = g.waitsFor(x, got)
 	}
 	if err == nil && got.Outcome == agentbus.OutcomeShort && ctx.Err() != nil {
@@ -53,7 +56,7 @@ func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserve
 func (g *Gateway) lookUp(ctx context.Context, x *exchange) (agentbus.Reserved, error) {
 	amount := x.want.hold.Amount
 	x.want.hold.Amount = beyond // lines are of strict budgets, which never have it
-	got, err := g.ask(ctx, x)
+	got, err := g.ask(ctx, x, true)
 	if err != nil || got.Outcome != agentbus.OutcomeExecute {
 		x.want.hold.Amount = amount
 	}
@@ -62,8 +65,8 @@ func (g *Gateway) lookUp(ctx context.Context, x *exchange) (agentbus.Reserved, e
 
 // stand waits in the line of an account. The first of a line asks the ledger
 // whenever something may have changed; the others do nothing. It returns when
-// the account no longer keeps the call waiting, or with last, what the ledger
-// said before, when ctx ends.
+// the account no longer keeps the call waiting, also because another process
+// executes it by now, or with last, what the ledger said before, when ctx ends.
 func (g *Gateway) stand(ctx context.Context, x *exchange, account string, last agentbus.Reserved) (agentbus.Reserved, error) {
 	ticket := g.funds.join(account)
 	defer g.funds.leave(account, ticket)
@@ -80,7 +83,7 @@ func (g *Gateway) stand(ctx context.Context, x *exchange, account string, last a
 			}
 			g.releaseDead(ctx)
 		}
-		got, err := g.ask(ctx, x)
+		got, err := g.ask(ctx, x, false)
 		if err != nil || g.waitsFor(x, got) != account {
 			return got, err
 		}

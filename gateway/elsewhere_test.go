@@ -5,10 +5,12 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
@@ -221,4 +223,80 @@ func TestFollowersStop(t *testing.T) {
 		t.Error("the duplicate looks whole")
 	}
 	two.one("r", agentbus.CallVoided)
+}
+
+// A shortLedger says of a call, once, that calls in flight hold what it needs, and
+// counts how often it was asked.
+type shortLedger struct {
+	gateway.Ledger
+
+	short atomic.Bool
+	asked atomic.Int64
+}
+
+func (l *shortLedger) Reserve(ctx context.Context, r agentbus.Reservation) (agentbus.Reserved, error) {
+	l.asked.Add(1)
+	if l.short.CompareAndSwap(true, false) {
+		return agentbus.Reserved{Outcome: agentbus.OutcomeShort, Short: &agentbus.Shortage{Budget: r.Hold.Budgets[0], Passing: true}}, nil
+	}
+	return l.Ledger.Reserve(ctx, r)
+}
+
+// TestElsewhereBehindABudget: G22, G27, a call that waits for its budget until another
+// process executes it waits for that one as long as its caller does, out of the line.
+func TestElsewhereBehindABudget(t *testing.T) {
+	t.Parallel()
+	for _, stops := range []bool{false, true} {
+		t.Run(strconv.FormatBool(stops), func(t *testing.T) {
+			t.Parallel()
+			g := newTurnstile(t, "critic")
+			priceOf(g.agent, 10)
+			path := filepath.Join(t.TempDir(), "bus.db")
+			store := openStore(t, path)
+			ledger := &shortLedger{Ledger: store}
+			join := func(owner string, ledger gateway.Ledger) *bus {
+				return busOver(t, store, path, func(c *gateway.Config) {
+					under(total(100, true))(c)
+					c.Owner, c.Ledger, c.Alive, c.BudgetWait = owner, ledger, func(string) bool { return true }, 100*time.Millisecond
+				}, g.agent)
+			}
+			one, two := join("one", store), join("two", ledger)
+			t.Cleanup(func() { close(g.open) })
+			first := make(chan answer, 1)
+			go func() { first <- one.call("critic", turn("r", "t")...) }()
+			g.next(t)
+			second := make(chan answer, 1)
+			send := func() {
+				ledger.short.Store(true)
+				ledger.asked.Store(0)
+				go func() { second <- two.call("critic", turn("r", "t")...) }()
+			}
+			send()
+			two.await("r", func([]agentbus.CallRecord) bool { // it asks less and less often: BudgetWait is over
+				select {
+				case got := <-second:
+					if got.code() != agentbus.CodeBudgetExceeded { // it was, before it could ask
+						t.Fatal(got)
+					}
+					send()
+				default:
+				}
+				return ledger.asked.Load() > 6
+			})
+			if n := two.Waiting(); n > 0 {
+				t.Errorf("%d stand in line", n)
+			}
+			if stops {
+				two.Stop("r")
+				refused(t, "stopped", <-second, http.StatusForbidden, agentbus.CodeRunStopped)
+			}
+			g.open <- struct{}{}
+			<-first
+			if !stops {
+				if got := <-second; got.status != http.StatusOK || got.header.Get("X-Agentbus-Replay") != "hit" {
+					t.Error(got)
+				}
+			}
+		})
+	}
 }

@@ -239,7 +239,7 @@ func (x *exchange) leave(w http.ResponseWriter) {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // the server cuts the connection
 	}
 	x.echo(w.Header())
-	x.answering()
+	x.wrote = true // but it is no answer, whose first byte would be measured
 	x.writeError(w, errLeft)
 }
 

@@ -46,6 +46,13 @@ func (l *late) drop() {
 	}
 }
 
+// postpone puts the first behind the others: it alone may be what cannot be written.
+func (l *late) postpone() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.voids = append(l.voids[1:], l.voids[0])
+}
+
 // VoidLate voids the attempts that could not be voided when they failed, as soon as
 // the store takes it (G20, G27). Whoever keeps a Gateway calls it from time to time,
 // and not twice at once.
@@ -57,6 +64,7 @@ func (g *Gateway) VoidLate(ctx context.Context) {
 		}
 		err := g.cfg.Ledger.Void(ctx, v)
 		if agentbus.CodeOf(err) == agentbus.CodeStoreUnavailable || ctx.Err() != nil {
+			g.late.postpone()
 			return
 		}
 		if g.late.drop(); err != nil { // another attempt of the turn has begun, or an operator voided it

@@ -149,7 +149,7 @@ func TestWaiterLeaves(t *testing.T) {
 					t.Error("the caller that left was answered")
 				}
 				if !stays {
-					if seen := o.next(t); seen.Result != agentbus.ResultLeft || seen.Call.Code != "" || len(b.calls("r")) > 0 {
+					if seen := o.next(t); seen.Result != agentbus.ResultLeft || !seen.FirstByte.IsZero() || seen.Call.Code != "" || len(b.calls("r")) > 0 {
 						t.Errorf("who left is told as %s %+v", seen.Result, seen.Call)
 					}
 					waiting(0)

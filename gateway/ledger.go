@@ -173,10 +173,10 @@ var (
 
 // ask asks the ledger, and takes over what a dead process left executing, unless
 // its agent is one where nobody may guess what came of it (G24). A call that
-// another living process executes is waited for. A caller that leaves while the
-// ledger writes does not undo it: there may be duplicates that wait for this
+// another living process executes is waited for, if waits. A caller that leaves while
+// the ledger writes does not undo it: there may be duplicates that wait for this
 // call, and it goes on for the retry (G14).
-func (g *Gateway) ask(ctx context.Context, x *exchange) (agentbus.Reserved, error) {
+func (g *Gateway) ask(ctx context.Context, x *exchange, waits bool) (agentbus.Reserved, error) {
 	x.fill()
 	want := agentbus.Reservation{Call: x.record, Key: x.want.key, MintTurn: x.want.mint, Hold: x.want.hold, Recording: x.want.recording}
 	want.Call.Owner, want.Call.State = g.cfg.Owner, ""
@@ -188,7 +188,7 @@ func (g *Gateway) ask(ctx context.Context, x *exchange) (agentbus.Reserved, erro
 		faults.At(faults.ReserveBefore)
 		got, err := g.cfg.Ledger.Reserve(context.WithoutCancel(ctx), want)
 		faults.At(faults.ReserveAfter)
-		again := err == nil && got.Outcome == agentbus.OutcomeInFlight
+		again := err == nil && got.Outcome == agentbus.OutcomeInFlight && (waits || !g.livesElsewhere(&got.Call))
 		if again {
 			again, err = g.elsewhere(ctx, x, &want, got, ended, wait)
 		}
@@ -206,7 +206,7 @@ func (g *Gateway) elsewhere(ctx context.Context, x *exchange, want *agentbus.Res
 	switch {
 	case g.stopped.has(want.Call.Run):
 		return false, errRunStopped
-	case got.Call.Owner != g.cfg.Owner && g.cfg.Alive(got.Call.Owner): // it is waited for
+	case g.livesElsewhere(&got.Call): // it is waited for
 		if g.toldElsewhere(ctx, x, &got.Call) {
 			return false, nil
 		}
@@ -219,17 +219,22 @@ func (g *Gateway) elsewhere(ctx context.Context, x *exchange, want *agentbus.Res
 		want.TakeOver = got.Call.Owner
 		return true, nil
 	}
-	ctx, stop := x.awaited(ctx)
+	waits, stop := x.awaited(ctx)
 	defer stop(nil)
 	look := time.NewTimer(wait)
 	defer look.Stop()
 	select {
-	case <-ctx.Done():
-		return false, errLeft
+	case <-waits.Done():
+		return false, g.waitEnded(ctx, x)
 	case <-ended:
 	case <-look.C:
 	}
 	return true, nil
+}
+
+// livesElsewhere reports whether another process that lives executes a call.
+func (g *Gateway) livesElsewhere(call *agentbus.CallRecord) bool {
+	return call.Owner != g.cfg.Owner && g.cfg.Alive(call.Owner)
 }
 
 func readIdempotencyKey(h http.Header) (string, error) {

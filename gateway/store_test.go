@@ -18,6 +18,7 @@ import (
 type failingLedger struct {
 	gateway.Ledger
 	reserve, append, settle, void atomic.Bool
+	damaged                       atomic.Int64 // the call that cannot be voided
 }
 
 var errDisk = &agentbus.Error{Code: agentbus.CodeStoreUnavailable, Message: "the disk is full", Err: errors.New("ENOSPC")}
@@ -44,7 +45,7 @@ func (l *failingLedger) Settle(ctx context.Context, s agentbus.Settlement) error
 }
 
 func (l *failingLedger) Void(ctx context.Context, v agentbus.Voiding) error {
-	if l.void.Load() {
+	if l.void.Load() || l.damaged.Load() == v.ID {
 		return errDisk
 	}
 	return l.Ledger.Void(ctx, v)
@@ -87,6 +88,31 @@ func TestVoidedLate(t *testing.T) {
 	if s := b.state("payer/alice/total"); s.Held != 0 || s.Spent != 80 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// TestVoidedLateBesideDamage: G20, an attempt that cannot be voided, for what is wrong
+// with it alone, is in the way of no other.
+func TestVoidedLateBesideDamage(t *testing.T) {
+	t.Parallel()
+	var ledger *failingLedger
+	b := newBus(t, func(c *gateway.Config) {
+		ledger = &failingLedger{Ledger: c.Ledger}
+		c.Ledger = ledger
+	}, newAgent(t, "critic", nil))
+	ledger.settle.Store(true)
+	ledger.void.Store(true)
+	for _, run := range []string{"damaged", "sound"} {
+		refused(t, "the disk is full", b.call("critic", turn(run, "t")...), http.StatusServiceUnavailable, agentbus.CodeStoreUnavailable)
+	}
+	ledger.damaged.Store(b.one("damaged", agentbus.CallExecuting).ID)
+	ledger.void.Store(false)
+	for range 2 {
+		b.VoidLate(t.Context())
+	}
+	b.one("sound", agentbus.CallVoided)
+	ledger.damaged.Store(0)
+	b.VoidLate(t.Context())
+	b.one("damaged", agentbus.CallVoided)
 }
 
 // TestStoreFails: a reservation that is not durable calls no agent; an answer

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"database/sql"
 	"fmt"
 	"io"
 	"net/http"
@@ -75,6 +76,40 @@ func TestShorterRetention(t *testing.T) {
 	}
 	if status != http.StatusGone {
 		t.Errorf("at last: %d %s", status, body)
+	}
+}
+
+// TestVoidsLate: G20, G27, a bus that serves voids what it could not void when the store
+// could not be written, as soon as it can.
+func TestVoidsLate(t *testing.T) {
+	t.Parallel()
+	a, path := newAgent(t, "a"), filepath.Join(t.TempDir(), "bus.db")
+	s := openAt(t, path, fmt.Sprintf("agents: {a: {kind: openai, url: %q}}\n", a.URL+"/v1"))
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(30000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	do := func(statement string) {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("CREATE TRIGGER full BEFORE INSERT ON entries BEGIN SELECT RAISE(ABORT, 'the disk is full'); END")
+	addr, stop := serveAt(t, s)
+	defer stop()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	if status, body := repeat(t, client, addr); status != http.StatusServiceUnavailable || !strings.Contains(body, "store_unavailable") {
+		t.Fatalf("while nothing can be written: %d %s", status, body)
+	}
+	do("DROP TRIGGER full")
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for voided := 0; voided == 0; <-tick.C {
+		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM calls WHERE state = 'voided'").Scan(&voided); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
