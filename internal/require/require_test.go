@@ -87,7 +87,7 @@ func TestModule(t *testing.T) {
 		}
 	}
 	for key, value := range map[string]string{
-		"GOMODCACHE": t.TempDir(), "GOFLAGS": "-modcacherw", "GOSUMDB": "sum.golang.org http://" + require.Address(t), // nobody is there
+		"GOMODCACHE": t.TempDir(), "GOFLAGS": "-modcacherw", "GOSUMDB": "nobody.example", // which is none
 		"GOPROXY": "file://" + filepath.ToSlash(proxy), "GONOSUMDB": "none", "GONOPROXY": "module.example", "AGENTBUS_REQUIRE": "",
 	} {
 		t.Setenv(key, value)
