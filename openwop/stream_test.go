@@ -183,7 +183,7 @@ func TestValuesGoOnBehindAnyFrame(t *testing.T) {
 	b := newBus(t)
 	run := b.start("conformance-multi-node")
 	b.settle(run)
-	for _, query := range []string{"?streamMode=values", "?streamMode=debug", "?streamMode=debug&bufferMs=20"} {
+	for _, query := range []string{"?streamMode=values", "?streamMode=values&bufferMs=20", "?streamMode=debug", "?streamMode=debug&bufferMs=20"} {
 		_, frames := b.stream(run, query)
 		id := "" // a client keeps the last that it read
 		for i, f := range frames[:len(frames)-1] {
