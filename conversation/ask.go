@@ -198,7 +198,10 @@ func (d *driver) place() (agentbus.ExecutionID, []agentbus.Speaker) {
 func unkept(failure error) error {
 	a := agentbus.AsError(failure).Ask
 	if _, err := json.Marshal(a); err != nil {
-		return &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "what it asks for is no JSON"}
+		return &agentbus.Error{
+			Code: agentbus.CodeAgentUnavailable, Message: "what it asks for is no JSON",
+			Explain: &agentbus.Explain{Rule: "R22", Next: "mend the backend; what it asks for goes to people as JSON"},
+		}
 	}
 	size := len(a.Title) + len(a.Prompt) + len(a.Policy) + len(a.Resume)
 	for _, c := range a.Choices {

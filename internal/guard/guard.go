@@ -24,9 +24,9 @@ type said struct {
 
 // Call is b.Call that ends as soon as ctx does, with its cause, even if b does
 // not listen to ctx (R10), and in which a panic of b is an error, and so is an end of
-// its goroutine. The backend
-// runs in a goroutine of its own, which is waited for at the end of the call,
-// and left behind when it takes more than a tenth of a second to return.
+// its goroutine. The backend runs in a goroutine of its own, which is waited for at
+// the end of the call, and left behind when it takes more than a tenth of a second
+// to return.
 func Call(ctx context.Context, b agentbus.Backend, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
 	return func(yield func(agentbus.Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -84,7 +84,7 @@ func utter(ctx context.Context, b agentbus.Backend, c *agentbus.Call, words chan
 
 // broken is the error of a backend that breaks the rules of Go.
 func broken(code agentbus.Code, message string, err error) error {
-	return &agentbus.Error{Code: code, Message: message, Err: err}
+	return &agentbus.Error{Code: code, Message: message, Err: err, Explain: &agentbus.Explain{Next: "mend the backend; it is to return an *agentbus.Error where it fails"}}
 }
 
 // await waits until a backend whose call has ended has returned, or for as long
