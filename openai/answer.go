@@ -17,7 +17,12 @@ import (
 
 // linger is how long a stream that has said [DONE] may take to end. Its
 // trailers come with the end, and only then can the connection be used again.
-const linger = 250 * time.Millisecond
+// A bus is waited for longer: it tells there what it charged, and a run counts
+// that (R8).
+const (
+	linger      = 250 * time.Millisecond
+	lingerOfBus = 10 * time.Second
+)
 
 // frame is a piece of a stream, or a whole answer.
 type frame struct {
@@ -120,7 +125,11 @@ func (a *answer) readStream(ctx context.Context) error {
 
 // drained reads in to its end, if that comes soon, and reports whether it came.
 func drained(resp *http.Response, in io.Reader) bool {
-	timer := time.AfterFunc(linger, func() { _ = resp.Body.Close() })
+	most := linger
+	if len(resp.Header[headerAttempts]) > 0 {
+		most = lingerOfBus
+	}
+	timer := time.AfterFunc(most, func() { _ = resp.Body.Close() })
 	defer timer.Stop()
 	_, err := io.Copy(io.Discard, in)
 	return err == nil

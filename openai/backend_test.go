@@ -605,6 +605,20 @@ func TestLinger(t *testing.T) {
 	})
 }
 
+// R8: what a bus charged is counted, however slow the bus is to end its answer.
+func TestLingerForACost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		got, err := agentbus.Collect(backend(t, openai.Config{}, func(w http.ResponseWriter, r *http.Request) {
+			answers(200, "text/event-stream", ended+"data: [DONE]\n\n", "X-Agentbus-Attempts", "1", http.TrailerPrefix+"X-Agentbus-Cost-Usd", "0.005")(w, r)
+			<-time.After(5 * time.Second)
+		}).Call(t.Context(), call()))
+		if err != nil || got.Usage.Cost != 5000 {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
 func TestNewNamesEveryFault(t *testing.T) {
 	t.Parallel()
 	_, err := openai.New(openai.Config{

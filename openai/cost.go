@@ -8,11 +8,13 @@ import (
 	"github.com/agentbus/agentbus"
 )
 
-// Headers, or trailers, in which a bus says what it charged for an answer.
+// Headers, or trailers, in which a bus says what its answer is and what it
+// charged for it.
 const (
 	headerCost     = "X-Agentbus-Cost-Usd"      // for this answer: 0 when it came from memory
 	headerTurnCost = "X-Agentbus-Turn-Cost-Usd" // for the turn, when it was executed
 	headerReplay   = "X-Agentbus-Replay"        // the answer came from memory
+	headerAttempts = "X-Agentbus-Attempts"      // the answer is a bus's
 )
 
 // charged returns what a bus says it charged for the answer with these headers

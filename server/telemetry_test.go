@@ -110,7 +110,7 @@ func TestMetricsOfABus(t *testing.T) {
 	b.post("alice-secret", "echo", "r0")
 	b.post("alice-secret", "echo", "r0")
 	b.post("alice-secret", "hostile", "r1")
-	before := b.scrapeUntil(`agentbus_refusals_total{agent="-",code="agent_not_found"} 1`)
+	before := b.scrapeUntil(`agentbus_refusals_total{agent="-",code="agent_not_found"} 1`, `agentbus_requests_total{agent="echo",result="replayed"} 1`)
 	for i := range 50 {
 		name := fmt.Sprintf("hostile-%d", i)
 		b.post("alice-secret", name, name)
@@ -125,7 +125,9 @@ func TestMetricsOfABus(t *testing.T) {
 		b.do(r)
 	}
 	b.post("hostile", "echo", "r2")
-	after := b.scrapeUntil(`agentbus_refusals_total{agent="-",code="agent_not_found"} 101`, `agentbus_charged_micro_usd_total{agent="echo"} 51000`)
+	// A call is counted, and has left, behind its answer.
+	after := b.scrapeUntil(`agentbus_requests_total{agent="echo",result="replayed"} 1`, `agentbus_charged_micro_usd_total{agent="echo"} 51000`, `agentbus_refusals_total{agent="-",code="agent_not_found"} 101`,
+		`agentbus_store_queue_depth 0`, `agentbus_in_flight_requests 0`, `agentbus_config_current 1`, `agentbus_dedupe_hits_total{agent="echo"} 1`)
 	if strings.Contains(strings.ToLower(after), "hostile") || strings.Contains(after, "alice") {
 		t.Errorf("a caller made a series:\n%s", after)
 	}
@@ -139,13 +141,5 @@ func TestMetricsOfABus(t *testing.T) {
 	}
 	if n, m := count(before), count(after); m-n > 1 { // unauthenticated is a code that had not been seen
 		t.Errorf("%d series became %d", n, m)
-	}
-	for _, want := range []string{
-		`agentbus_requests_total{agent="echo",result="replayed"} 1`, `agentbus_charged_micro_usd_total{agent="echo"} 51000`, `agentbus_refusals_total{agent="-",code="agent_not_found"} 101`,
-		`agentbus_store_queue_depth 0`, `agentbus_in_flight_requests 0`, `agentbus_config_current 1`, `agentbus_dedupe_hits_total{agent="echo"} 1`,
-	} {
-		if !strings.Contains(after, "\n"+want+"\n") {
-			t.Errorf("there is no %s", want)
-		}
 	}
 }
