@@ -136,6 +136,7 @@ func TestOneOfTwoDown(t *testing.T) {
 		}
 	})
 	a := several(t, "critic", gone(t), up)
+	new(clock).set(a.Target) // who is left out stays out
 	b := newBus(t, nil, a)
 	const calls = 20
 	for i := range calls {
