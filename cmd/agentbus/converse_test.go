@@ -166,6 +166,7 @@ func TestInterruptedRunIsResumed(t *testing.T) {
 	t.Parallel()
 	a, b := newAgent(t, "a", 5*time.Millisecond), newAgent(t, "b", 40*time.Millisecond)
 	b.begun = make(chan agentbus.TurnID, 8)
+	b.holds.Store(true)
 	path := configure(t, talkOf(a, b, ""))
 	p := start(t, t.TempDir(), nil, "run", "talk", "go", "--config", path)
 	cut := <-b.begun
@@ -174,6 +175,7 @@ func TestInterruptedRunIsResumed(t *testing.T) {
 	}
 	said := strings.Join(p.rest(), "\n")
 	code := p.end()
+	b.holds.Store(false)
 	run := agentbus.RunID(strings.TrimSuffix(string(cut), ".t1.b"))
 	if code != int(exitInterrupted) || !strings.Contains(said, "run "+string(run)) || !strings.Contains(said, "[a] a answers turn 0") {
 		t.Errorf("exit %d, %s, %s", code, said, p.stderr.String())

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -287,6 +288,7 @@ type agent struct {
 	mu    sync.Mutex
 	told  map[agentbus.TurnID][]string // what each execution of a turn said, or was about to say
 	begun chan agentbus.TurnID         // gets each turn as its first word is out; nil: nobody asks
+	holds atomic.Bool                  // says no second word, and waits until its caller leaves
 }
 
 func newAgent(t *testing.T, name string, pause time.Duration) *agent {
@@ -323,6 +325,10 @@ func (a *agent) answer(name string, w http.ResponseWriter, r *http.Request) {
 		}
 		if n == 1 && a.begun != nil {
 			a.begun <- turn
+		}
+		if a.holds.Load() {
+			<-r.Context().Done()
+			return
 		}
 	}
 	_, _ = fmt.Fprintf(w, `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":%d}}`+"\n\ndata: [DONE]\n\n", n)

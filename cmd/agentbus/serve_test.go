@@ -243,6 +243,7 @@ func TestKilledBusAnswersOnceAndChargesOnce(t *testing.T) {
 	p, url := serveProcess(t, path)
 	_, _, first := mustPost(t, url, aliceKey, askSlow, turnHeader("r1", "slow", 0))
 	<-a.begun
+	a.holds.Store(true)
 	cut := postLater(t.Context(), url, askSlow, turnHeader("r2", "slow", 0))
 	<-a.begun
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -250,6 +251,7 @@ func TestKilledBusAnswersOnceAndChargesOnce(t *testing.T) {
 	}
 	before := <-cut
 	p.end()
+	a.holds.Store(false)
 
 	_, url = serveProcess(t, path)
 	status, header, again := mustPost(t, url, aliceKey, askSlow, turnHeader("r1", "slow", 0))

@@ -52,6 +52,8 @@ func chargedOnce(t *testing.T, s server.Store, run agentbus.RunID, calls int) {
 // turn.
 func killedInTurn(t *testing.T, path string, b *agent, env []string, args ...string) agentbus.RunID {
 	t.Helper()
+	b.holds.Store(true)
+	defer b.holds.Store(false)
 	p := start(t, t.TempDir(), env, append([]string{"run", "talk", "go", "--config", path}, args...)...)
 	cut := <-b.begun
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -95,6 +97,7 @@ func TestServeLeavesAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	changed := killedInTurn(t, path, b, nil)
+	b.holds.Store(true)
 	p := start(t, t.TempDir(), nil, "run", "talk", "go", "--config", path)
 	paused := agentbus.RunID(strings.TrimSuffix(string(<-b.begun), ".t1.b"))
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -102,6 +105,7 @@ func TestServeLeavesAlone(t *testing.T) {
 	}
 	p.rest()
 	p.end()
+	b.holds.Store(false)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -245,6 +249,7 @@ func TestSleepingProcessLosesItsRun(t *testing.T) {
 	t.Parallel()
 	a, b := newAgent(t, "a", 0), newAgent(t, "b", 50*time.Millisecond)
 	b.begun = make(chan agentbus.TurnID, 64)
+	b.holds.Store(true)
 	path := configure(t, talkOf(a, b, "")+"workers: {lease: 1s}\n")
 	first := start(t, t.TempDir(), nil, "run", "talk", "go", "--config", path)
 	run := agentbus.RunID(strings.TrimSuffix(string(<-b.begun), ".t1.b"))
@@ -253,6 +258,7 @@ func TestSleepingProcessLosesItsRun(t *testing.T) {
 		t.Errorf("beside a driver that lives: exit %d, %s", code, stderr)
 	}
 	suspend(t, first.cmd.Process, path)
+	b.holds.Store(false)
 	s := opened(t, path, nil)
 	second := make(chan *process, 1)
 	eventually(t, "the second driver", func() bool { // refused until the lease is over
