@@ -159,7 +159,7 @@ func splitField(line string) (name, value string, fault error) {
 	case !ok || !token(name):
 		return "", "", invalid("the name of a header is none")
 	}
-	value = strings.Trim(value, " \t")
+	value = trim(value, blank)
 	for i := range len(value) {
 		if value[i] < ' ' && value[i] != '\t' || value[i] == 0x7f {
 			return "", "", invalid("the value of a header has a control character in it")
@@ -272,13 +272,37 @@ func (w *response) parseBody(r *http.Request, f fields) error {
 // section 5.6.2).
 func token(s string) bool {
 	for i := range len(s) {
-		if !alphanumeric(s[i]) && strings.IndexByte("!#$%&'*+-.^_`|~", s[i]) < 0 {
+		if !inToken[s[i]] {
 			return false
 		}
 	}
 	return s != ""
 }
 
+// inToken are the bytes of which a token may be.
+var inToken = func() (t [256]bool) {
+	for c := range t {
+		t[c] = alphanumeric(byte(c)) || strings.IndexByte("!#$%&'*+-.^_`|~", byte(c)) >= 0
+	}
+	return t
+}()
+
 func alphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
+
+// trim returns s without the bytes at its ends that drop reports. strings.Trim makes
+// a set of its bytes first, each time, which is most of the work on a short value.
+func trim(s string, drop func(byte) bool) string {
+	for len(s) > 0 && drop(s[0]) {
+		s = s[1:]
+	}
+	for len(s) > 0 && drop(s[len(s)-1]) {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+func blank(c byte) bool { return c == ' ' || c == '\t' }
+
+func blankOrEnd(c byte) bool { return blank(c) || c == '\r' || c == '\n' }

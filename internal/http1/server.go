@@ -51,6 +51,8 @@ type Server struct {
 	conns     map[*conn]struct{}
 	changed   chan struct{} // closed, and made anew, when a connection ends; nil while nobody waits
 	leaving   atomic.Bool   // no request is read any more
+
+	date date // of answers
 }
 
 // Patience is how long an answer may take before somebody waits for its caller to

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -88,7 +89,7 @@ func appendHeader(b []byte, h http.Header, omitted []string) []byte {
 func appendField(b []byte, name, value string) []byte {
 	b = append(append(b, name...), ": "...)
 	at := len(b)
-	b = append(b, strings.Trim(value, " \t\r\n")...)
+	b = append(b, trim(value, blankOrEnd)...)
 	for i := at; i < len(b); i++ {
 		if b[i] == '\r' || b[i] == '\n' || b[i] == 0 {
 			b[i] = ' '
@@ -110,7 +111,7 @@ func (w *response) appendFraming(b, held, p []byte, last bool) []byte {
 		}
 	}
 	if _, told := w.header["Date"]; !told {
-		b = append(time.Now().UTC().AppendFormat(append(b, "Date: "...), http.TimeFormat), "\r\n"...)
+		b = append(append(append(b, "Date: "...), w.conn.server.date.now()...), "\r\n"...)
 	}
 	switch {
 	case bodiless(w.status) || w.length >= 0:
@@ -132,6 +133,26 @@ func (w *response) appendFraming(b, held, p []byte, last bool) []byte {
 		b = append(b, "Connection: keep-alive\r\n"...)
 	}
 	return append(b, "\r\n"...)
+}
+
+// A date is what the Date header says. It is written once a second, however many
+// answers have it.
+type date struct{ atomic.Pointer[moment] }
+
+// A moment is a second since 1970, and what it is called.
+type moment struct {
+	second int64
+	text   string
+}
+
+func (d *date) now() string {
+	now := time.Now()
+	m := d.Load()
+	if m == nil || m.second != now.Unix() {
+		m = &moment{now.Unix(), now.UTC().Format(http.TimeFormat)}
+		d.Store(m)
+	}
+	return m.text
 }
 
 // hasTrailers reports whether something is to stand behind the body.

@@ -59,22 +59,22 @@ const insertRefused = `INSERT INTO calls (key, state, payer, agent, run, path, p
 // would keep a journal of every insert, for the trigger that this one may fire.
 const repeatRefused = "UPDATE calls SET repeats = repeats + ?2 + 1, ended = ?3 WHERE key = ?1"
 
-// callArgs returns the first 19 parameters of insertCall and insertRefused.
-func callArgs(key []byte, c *agentbus.CallRecord) []any {
-	return []any{
-		key, string(c.State), string(c.Payer), c.Agent, string(c.Run), c.Path, string(c.Parent), string(c.TurnKey.ID), int64(c.TurnKey.ID.Index(c.Run)),
-		c.RequestID, c.Caller, string(c.Speaker), int64(c.Depth), c.Digest[:], c.Owner, flag(c.Stream), notesText(c.Notes), micros(c.Began),
-		chainText(c.Chain),
-	}
+// insertRow runs insertCall or insertRefused. What it hands on stays on its stack: a
+// refusal is little more than these values, and each would be memory of its own.
+func insertRow(c *conn, query string, key []byte, r *agentbus.CallRecord, repeats int64) (id, changed int64, err error) {
+	return c.insert(query,
+		key, string(r.State), string(r.Payer), r.Agent, string(r.Run), r.Path, string(r.Parent), string(r.TurnKey.ID), int64(r.TurnKey.ID.Index(r.Run)),
+		r.RequestID, r.Caller, string(r.Speaker), int64(r.Depth), r.Digest[:], r.Owner, flag(r.Stream), notesText(r.Notes), micros(r.Began),
+		chainText(r.Chain), int64(r.Status), string(r.Code), r.Message, repeats, micros(r.Ended))
 }
 
 // insertRefusal writes what [Store.Record] noted.
 func insertRefusal(c *conn, r *refusalNote) error {
 	// Apart from the keys of calls, and those of one run side by side, in the order
 	// of runs as the index of runs has it: fewer pages are written for them.
-	key := append(append([]byte{'r'}, r.record.Run...), r.key[:]...)
-	args := append(callArgs(key, &r.record), int64(r.record.Status), string(r.record.Code), r.record.Message, r.repeats, micros(r.record.Ended))
-	stored, err := c.exec(insertRefused, args...)
+	room := [128]byte{'r'}
+	key := append(append(room[:1], r.record.Run...), r.key[:]...)
+	_, stored, err := insertRow(c, insertRefused, key, &r.record, r.repeats)
 	if err == nil && stored == 0 {
 		_, err = c.exec(repeatRefused, key, r.repeats, micros(r.record.Ended))
 	}

@@ -63,7 +63,7 @@ func reserve(c *conn, r agentbus.Reservation) (agentbus.Reserved, error) {
 		}
 		call.TurnKey.ID = call.Run.Turn(n, agentbus.Speaker(r.MintTurn))
 	}
-	id, changed, err := c.insert(insertCall, callArgs(r.Key[:], &call)...)
+	id, changed, err := insertRow(c, insertCall, r.Key[:], &call, 0)
 	if err != nil {
 		return agentbus.Reserved{}, err
 	}
