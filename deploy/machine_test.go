@@ -50,6 +50,10 @@ func TestDockerfile(t *testing.T) {
 			if len(f) > 2 && f[len(f)-2] == "AS" {
 				stages[last] = true
 			}
+		case "ARG":
+			if strings.HasPrefix(rest, "TARGET") && strings.Contains(rest, "=") {
+				t.Errorf("%s: its default would be taken in place of the platform that the image is for", line)
+			}
 		case "RUN":
 			made += rest
 		case "USER":
