@@ -85,9 +85,10 @@ func render(t *testing.T, values tree) (objects map[string]tree, notes string, e
 	t.Helper()
 	about := readTree(t, filepath.Join(chart, "Chart.yaml"))
 	data := tree{
-		"Values":  values,
-		"Release": tree{"Name": "bus", "Namespace": "agents", "Service": "Helm"},
-		"Chart":   tree{"Name": about["name"], "Version": about["version"], "AppVersion": about["appVersion"]},
+		"Values":       values,
+		"Release":      tree{"Name": "bus", "Namespace": "agents", "Service": "Helm"},
+		"Capabilities": tree{"KubeVersion": tree{"Version": newest}},
+		"Chart":        tree{"Name": about["name"], "Version": about["version"], "AppVersion": about["appVersion"]},
 	}
 	set := template.New("chart").Option("missingkey=error")
 	set.Funcs(helm(set))
@@ -163,8 +164,16 @@ func helm(set *template.Template) template.FuncMap {
 			}
 			return v, nil
 		},
-		"fail":       func(message string) (string, error) { return "", errors.New(message) },
-		"hasKey":     func(m tree, key string) bool { _, ok := m[key]; return ok },
+		"fail":   func(message string) (string, error) { return "", errors.New(message) },
+		"hasKey": func(m tree, key string) bool { _, ok := m[key]; return ok },
+		"lower":  strings.ToLower,
+		"semverCompare": func(atLeast, version string) (bool, error) { // of versions before 1.100
+			atLeast, ok := strings.CutPrefix(strings.TrimSuffix(atLeast, "-0"), ">=")
+			if !ok {
+				return false, errors.New("semverCompare takes >= only")
+			}
+			return strings.TrimPrefix(version, "v") >= atLeast, nil
+		},
 		"list":       func(v ...any) []any { return v },
 		"int":        func(v any) int { n, _ := v.(int); return n },
 		"trunc":      func(n int, s string) string { return s[:min(n, len(s))] },

@@ -121,4 +121,9 @@ func TestHelmRefuses(t *testing.T) {
 			t.Errorf("%s: %q", kubernetes, h.Error)
 		}
 	}
+	for kubernetes, knows := range map[string]bool{"v1.29.9": false, "v1.30.0": true} { // a hook that sleeps
+		if h := byHelm(t, "", kubernetes); strings.Contains(h.Files["agentbus/templates/statefulset.yaml"], "preStop") != knows {
+			t.Errorf("%s: %s", kubernetes, h.Error)
+		}
+	}
 }

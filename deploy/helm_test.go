@@ -2,9 +2,12 @@ package deploy_test
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"maps"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,6 +32,7 @@ config:
   keys: [{id: alice, secret_env: ALICE_KEY}]
   agents: {critic: {kind: openai, url: "https://critic.example.com/v1", api_key_env: CRITIC_KEY}}
 secrets: [agentbus-keys]
+secretFiles: [bus-ca, signing.keys]
 admin: {tokenSecret: {name: agentbus-admin}}
 store: {sqlite: {storageClass: fast}}
 ingress: {enabled: true, className: nginx, host: bus.example.com, tlsSecret: bus-tls}
@@ -62,7 +66,8 @@ config:
   limits: {max_body: 4194304, in_flight: 10000000, call_timeout: 90s}
   conversations: {debate: {participants: [{agent: critic, label: "a: 'b' # c"}, {agent: critic, slug: "7"}], max_turns: 6, halt: {contains: "yes"}}}
 `, []string{"ConfigMap/bus", "NetworkPolicy/bus", "Service/bus", "ServiceAccount/bus", "StatefulSet/bus"}},
-	"no agents": {"config: {agents: null}", []string{"ConfigMap/bus", "NetworkPolicy/bus", "Service/bus", "ServiceAccount/bus", "StatefulSet/bus"}},
+	"TLS of its own": {"secretFiles: [bus-tls]\nconfig: {tls: {cert_file: /secrets/bus-tls/tls.crt, key_file: /secrets/bus-tls/tls.key}}", []string{"ConfigMap/bus", "NetworkPolicy/bus", "Service/bus", "ServiceAccount/bus", "StatefulSet/bus"}},
+	"no agents":      {"config: {agents: null}", []string{"ConfigMap/bus", "NetworkPolicy/bus", "Service/bus", "ServiceAccount/bus", "StatefulSet/bus"}},
 }
 
 // The chart makes the objects that it should, of which each fits the others, and
@@ -79,7 +84,7 @@ func TestChart(t *testing.T) {
 			if diff := cmp.Diff(tt.want, slices.Sorted(maps.Keys(objects))); diff != "" {
 				t.Error(diff)
 			}
-			if !strings.Contains(notes, "http://bus.agents:80/v1") {
+			if !strings.Contains(notes, "://bus.agents:80/v1") {
 				t.Errorf("notes: %s", notes)
 			}
 			workload := objects["StatefulSet/bus"]
@@ -156,6 +161,9 @@ func restricted(t *testing.T, workload tree) {
 	if at(pod, "securityContext", "runAsNonRoot") != true || at(pod, "securityContext", "seccompProfile", "type") != "RuntimeDefault" {
 		t.Errorf("%v", at(pod, "securityContext"))
 	}
+	if at(container, "lifecycle", "preStop", "sleep", "seconds") != 5 {
+		t.Error("it ends while it is still sent connections")
+	}
 	if at(container, "readinessProbe", "httpGet", "path") != "/readyz" || at(container, "livenessProbe", "httpGet", "path") != "/healthz" {
 		t.Errorf("probes: %v", container)
 	}
@@ -171,6 +179,9 @@ func configured(t *testing.T, configMap, workload tree) {
 	for _, v := range vars {
 		name, _ := at(v, "name").(string)
 		env[name] = "secret of " + name
+		if v, ok := at(v, "value").(string); ok {
+			env[name] = v
+		}
 		if ref := at(v, "valueFrom"); ref != nil && (at(ref, "secretKeyRef", "name") == nil || at(ref, "secretKeyRef", "key") == nil) {
 			t.Errorf("%s has no secret: %v", name, v)
 		}
@@ -182,13 +193,44 @@ func configured(t *testing.T, configMap, workload tree) {
 	c, _, err := config.Parse("agentbus.yaml", []byte(text), config.Source{Env: func(name string) (string, bool) {
 		v, ok := env[name]
 		return strings.ReplaceAll(v, " ", "-"), ok
-	}})
+	}, ReadFile: func(file string) ([]byte, error) { return inSecret(t, container, file) }})
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
 	if c.Listen != "0.0.0.0:8080" {
 		t.Errorf("%+v", c)
 	}
+	mounted := ""
+	mounts, _ := at(container, "volumeMounts").([]any)
+	for _, m := range mounts {
+		if at(m, "name") == "config" {
+			mounted = fmt.Sprint(at(m, "mountPath"), "/agentbus.yaml")
+		}
+	}
+	if env[config.PathEnv] != mounted { // where keys create looks too, for which somebody goes into the pod
+		t.Errorf("%s is %q, and the configuration is %s", config.PathEnv, env[config.PathEnv], mounted)
+	}
+	for _, probe := range []string{"startupProbe", "readinessProbe", "livenessProbe"} {
+		if scheme := at(container, probe, "httpGet", "scheme"); scheme != map[bool]string{false: "HTTP", true: "HTTPS"}[c.TLS != nil] {
+			t.Errorf("%s asks by %v; tls is %v", probe, scheme, c.TLS)
+		}
+	}
+}
+
+// inSecret returns a file of the secret bus-tls, if it is mounted.
+func inSecret(t *testing.T, container any, file string) ([]byte, error) {
+	t.Helper()
+	mounts, _ := at(container, "volumeMounts").([]any)
+	if !slices.ContainsFunc(mounts, func(m any) bool { return at(m, "mountPath") == "/secrets/bus-tls" }) {
+		return nil, os.ErrNotExist
+	}
+	s := httptest.NewTLSServer(nil) // for its certificate
+	defer s.Close()
+	if file == "/secrets/bus-tls/tls.crt" {
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), nil
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), err
 }
 
 // refusals are values that cannot work, and what is said of them.
@@ -246,7 +288,7 @@ func TestChartSchema(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, over := range []string{"replicas: 3", "store: {kind: mysql}", "goMemLimit: lots", "store: {postgres: {replicas: 0}}"} {
+	for _, over := range []string{"replicas: 3", "store: {kind: mysql}", "goMemLimit: lots", "store: {postgres: {replicas: 0}}", "podAnnotations: {example.com/scrape: true}", "nodeSelector: {disk: 1}", "secretFiles: [a, a]"} {
 		if err := valid(over); err == nil {
 			t.Errorf("%s is taken", over)
 		}

@@ -50,6 +50,10 @@ func TestDockerfile(t *testing.T) {
 			if len(f) > 2 && f[len(f)-2] == "AS" {
 				stages[last] = true
 			}
+		case "ARG":
+			if strings.HasPrefix(rest, "TARGET") && strings.Contains(rest, "=") {
+				t.Errorf("%s: its default would be taken in place of the platform that the image is for", line)
+			}
 		case "RUN":
 			made += rest
 		case "USER":
@@ -145,6 +149,8 @@ func TestUnit(t *testing.T) {
 	for key, want := range map[string]string{
 		"[Service]ExecStart": "/usr/local/bin/agentbus serve --config /etc/agentbus/agentbus.yaml", "[Service]DynamicUser": "yes",
 		"[Service]NoNewPrivileges": "yes", "[Service]CapabilityBoundingSet": "", "[Service]StateDirectory": "agentbus", "[Install]WantedBy": "multi-user.target",
+		// A bus whose database is away ends at once, and would be given up after five starts; one with a faulty configuration ends with 2.
+		"[Unit]StartLimitIntervalSec": "0", "[Service]Restart": "always", "[Service]RestartPreventExitStatus": "2",
 	} {
 		if got, ok := keys[key]; !ok || got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)

@@ -58,6 +58,9 @@ func (v *demoVerb) Run(ctx context.Context, a *app) error {
 	if err := d.tell(ctx); err != nil {
 		return err
 	}
+	if d.lost != nil {
+		return &failure{exit: exitFailed, what: "the demo is over, but what it came to could not be printed", why: cause(d.lost), next: "see to where its output goes, and run it again"}
+	}
 	if v.Keep {
 		d.say("\nconsole  %s\n", b.console)
 		d.say("still serving on %s until Ctrl-C; try\n  curl %s/v1/chat/completions -H 'Authorization: Bearer %s' -d '{\"model\":\"critic\",\"messages\":[{\"role\":\"user\",\"content\":\"Why?\"}]}'\n",
@@ -90,8 +93,11 @@ type answer struct {
 }
 
 func (d *demo) say(format string, args ...any) {
-	if !d.JSON {
-		fmt.Fprintf(d.stdout, format, args...) //nolint:errcheck // who hung up sees no more
+	if d.JSON {
+		return
+	}
+	if _, err := fmt.Fprintf(d.stdout, format, args...); err != nil && !hungUp(err) { // who hung up sees no more
+		d.lost = err
 	}
 }
 

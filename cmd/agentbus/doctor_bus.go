@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,10 +24,16 @@ func (d *doctor) ports(ctx context.Context) {
 	}
 	if d.port(ctx, "listen", d.c.Listen, "set listen in the configuration (AGENTBUS_LISTEN)") {
 		at := scheme + "://" + nearby(d.c.Listen)
-		if v, err := versionAt(ctx, d.get, at); err == nil {
+		v, err := versionAt(ctx, d.get, at)
+		_, foreign := errors.AsType[unbelieved](err)
+		switch {
+		case err == nil:
 			d.bus = at
 			d.find(checkPorts, "listen", levelOK, "agentbus "+v.Version+" serves on "+d.c.Listen, "")
-		} else {
+		case foreign: // a bus that serves the one before it was renewed, as a rule
+			d.find(checkPorts, "listen", levelFault, "who listens on "+d.c.Listen+" shows another certificate than "+d.c.TLS.CertFile+" has, or one that is not valid",
+				"start the bus again: it reads the file when it starts; if it is no bus, stop it")
+		default:
 			d.find(checkPorts, "listen", levelFault, "something that is no bus listens on "+d.c.Listen+": "+err.Error(), "stop it, or set listen in the configuration (AGENTBUS_LISTEN)")
 		}
 	}
@@ -71,11 +78,20 @@ func (d *doctor) get(ctx context.Context, at string) (*http.Response, []byte, er
 	return d.send(r)
 }
 
+// unbelieved is why the certificate of who was called is not believed.
+type unbelieved string
+
+// Error returns it.
+func (u unbelieved) Error() string { return string(u) }
+
 func (d *doctor) send(r *http.Request) (*http.Response, []byte, error) {
 	began := time.Now()
 	resp, err := d.client.Do(r)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil, nil, fmt.Errorf("it takes longer than %s", d.verb.Timeout)
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return nil, nil, unbelieved(unreachable(err))
 	}
 	if err != nil {
 		return nil, nil, errors.New(unreachable(err))

@@ -275,6 +275,9 @@ func TestDoctorOfTLS(t *testing.T) {
 			d.must(t, tt.want, want{checkTLS, levelWarning, "bus.example, and public_url names other.example"}, want{checkTLS, levelWarning, "everybody on this machine may read"})
 			if name == "fine" {
 				d.must(t, want{checkPorts, levelOK, "serves on " + listen}, want{checkVersion, levelOK, "https://" + listen})
+				certify(t, dir, tt.until) // renewed, which the bus does not know yet
+				_, d = diagnosed(t, nil, "--config", path)
+				d.must(t, want{checkPorts, levelFault, "shows another certificate than"})
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/agentbus/agentbus/execagent"
 )
@@ -35,10 +36,26 @@ func interruptible(args []string) int {
 		<-signals
 		cancel()
 		<-signals
-		if text := a.parting.Load(); text != nil {
-			fmt.Fprintln(os.Stderr, *text)
-		}
+		a.part()
 		os.Exit(int(exitInterrupted)) //nolint:revive // whoever asks twice waits for nobody
 	}()
 	return a.main(ctx, args)
+}
+
+// part says what is left, if somebody reads: a log that is read no more is
+// waited for by whatever writes to it.
+func (a *app) part() {
+	text := a.parting.Load()
+	if text == nil {
+		return
+	}
+	said := make(chan struct{})
+	go func() { // ends with the process
+		defer close(said)
+		fmt.Fprintln(os.Stderr, *text)
+	}()
+	select {
+	case <-said:
+	case <-time.After(time.Second):
+	}
 }

@@ -69,3 +69,25 @@ func TestOutputIsLost(t *testing.T) {
 		}
 	}
 }
+
+// A demo whose output is lost has failed, as any verb has.
+func TestDemoIsLost(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shut, err := os.Open(os.DevNull) // which can only be read
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut.Close() //nolint:errcheck // nothing is written to it
+	var said bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), self, "demo")
+	cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), asProgram+"=1")
+	cmd.Stdout, cmd.Stderr = shut, &said
+	_ = cmd.Run() // its exit code tells
+	if code := cmd.ProcessState.ExitCode(); code != int(exitFailed) || !strings.Contains(said.String(), "could not be printed\n  why: bad file descriptor\n  next: ") {
+		t.Errorf("agentbus demo ends with %d and says %s", code, said.String())
+	}
+}

@@ -117,6 +117,49 @@ func TestReadsAgainWhatCameSince(t *testing.T) {
 	}
 }
 
+// G30: a reload that is asked for while a bus still reads its configuration ends
+// nothing: it is done once it serves.
+func TestReloadsWhenItServes(t *testing.T) {
+	t.Parallel()
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := syscall.Mkfifo(secret, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := configure(t, "agents: {echo: {kind: builtin, builtin: echo}}\nkeys: [{id: alice, secret_file: "+secret+"}]\n")
+	p := start(t, t.TempDir(), nil, "serve", "--quiet", "--config", path)
+	var w *os.File
+	eventually(t, "who reads the secret", func() (reads bool) {
+		var err error
+		w, err = os.OpenFile(secret, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		return err == nil
+	})
+	hangUp(t, p)
+	if err := os.Remove(secret); err != nil {
+		t.Fatal(err)
+	}
+	save(t, secret, "another-secret") // which only a reload reads
+	if _, err := w.WriteString(aliceKey); err != nil {
+		t.Error(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	if !p.lines.Scan() {
+		t.Fatalf("serve ended with %d: %s", p.end(), p.stderr.String())
+	}
+	url := address(p.lines.Text())
+	eventually(t, "the new secret", func() bool {
+		status, _, _, err := post(t.Context(), url, "another-secret", hello, nil)
+		return err == nil && status == http.StatusOK
+	})
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.end(); code != int(exitOK) {
+		t.Errorf("it ends with %d: %s", code, p.stderr.String())
+	}
+}
+
 func hangUp(t *testing.T, p *process) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {

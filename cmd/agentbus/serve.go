@@ -57,6 +57,9 @@ func (a *app) tune() {
 
 // Run serves until it is interrupted, then drains.
 func (v *serveVerb) Run(ctx context.Context, a *app) error {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // from now on, until the log is written: a reload that comes early or late ends no bus (G30)
+	defer signal.Stop(hangup)
 	var flags []config.Flag
 	if v.MaxDepth != "" {
 		flags = append(flags, config.Flag{Name: "--max-depth", Key: "limits.max_depth", Value: v.MaxDepth})
@@ -73,9 +76,6 @@ func (v *serveVerb) Run(ctx context.Context, a *app) error {
 	calm, stop := newCalmLog(ctx, a.stderr, level)
 	defer stop()
 	log := slog.New(calm)
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
 	s, err := a.open(ctx, server.Config{Config: c, Logger: log, Load: a.again(c, flags), Hangup: hangup, Conformance: v.Conformance})
 	if err != nil {
 		return err

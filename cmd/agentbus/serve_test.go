@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -303,5 +305,56 @@ func TestKeysWithGrants(t *testing.T) {
 	want := map[string]*agentbus.Grants{"free": nil, "intern": {Agents: []string{"echo", "eliza"}, NoRunIDs: true, PerSecond: 0.5, Burst: 3}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("grants (-want +got):\n%s", diff)
+	}
+}
+
+// G31: whoever asks twice waits for nobody, not even for who should read the log.
+func TestSecondSignalWithoutWhoReadsTheLog(t *testing.T) {
+	t.Parallel()
+	log, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close() //nolint:errcheck // nothing is read from it
+	defer w.Close()   //nolint:errcheck // nor is more written
+	if err := w.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil { // until it is full
+		_, err = w.Write(make([]byte, 4096))
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "serve", "--config", configure(t, echoBus))
+	cmd.Env = append(os.Environ(), asProgram+"=1", "ALICE="+aliceKey)
+	cmd.Stderr = w
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if !bufio.NewScanner(out).Scan() {
+		t.Error("it does not serve")
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // its exit code tells
+	}()
+	eventually(t, "the end", func() bool {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if code := cmd.ProcessState.ExitCode(); code != int(exitInterrupted) {
+		t.Errorf("it ends with %d (%v)", code, cmd.ProcessState)
 	}
 }

@@ -401,9 +401,13 @@ func TestAccept(t *testing.T) {
 	if got := inner.dial(t).get(t, "/a"); got != `GET /a "" <nil>` {
 		t.Error(got)
 	}
-	srv := &http1.Server{}
-	if err := srv.Serve(&failing{pipes: newPipes(), errs: []error{io.ErrNoProgress}}); !errors.Is(err, io.ErrNoProgress) {
+	var log bytes.Buffer
+	srv := &http1.Server{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	if err := srv.Serve(&failing{pipes: newPipes(), errs: []error{syscall.EMFILE, syscall.EMFILE, io.ErrNoProgress}}); !errors.Is(err, io.ErrNoProgress) {
 		t.Error(err)
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `msg="no new connections" error="too many open files"`) {
+		t.Errorf("the log: %s", got)
 	}
 }
 

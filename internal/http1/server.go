@@ -44,7 +44,7 @@ type Server struct {
 	// Idle is the time between two requests of a connection, and that of a caller to
 	// take a piece of an answer whose handler sets no deadline; up to an eighth more.
 	Idle   time.Duration
-	Logger *slog.Logger // of handlers that panic; required
+	Logger *slog.Logger // of handlers that panic, and of connections that cannot be taken; required
 
 	mu        sync.Mutex // guards what follows
 	listeners map[net.Listener]struct{}
@@ -78,6 +78,9 @@ func (s *Server) Serve(l net.Listener) error {
 		case s.leaving.Load():
 			return http.ErrServerClosed
 		case passing(err): // of files, most often: who is served now gives some back
+			if wait == 0 { // once until somebody is let in again
+				s.Logger.LogAttrs(context.Background(), slog.LevelWarn, "no new connections", slog.Any("error", err))
+			}
 			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
 			<-time.After(wait)
 		default:

@@ -172,7 +172,7 @@ func (l *loader) httpURL(path, text string) (*url.URL, bool) {
 func (l *loader) storeURL() {
 	s := &l.c.Store
 	scheme, rest, _ := strings.Cut(s.URL, ":")
-	if text, ok := l.secretText("store", "password_env", s.PasswordEnv, "password_file", s.PasswordFile); ok {
+	if text, ok := l.secretBy(encoded, "store", "password_env", s.PasswordEnv, "password_file", s.PasswordFile); ok {
 		s.Password = agentbus.NewCredential(text)
 	}
 	switch {

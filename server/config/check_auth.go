@@ -101,7 +101,7 @@ func (l *loader) introspection(in *Introspection, path string, owner map[string]
 	if in.ClientID == "" && !l.faulty(join(path, "client_id")) {
 		l.fault(join(path, "client_id"), "it is empty", "write the id that the endpoint gave this bus")
 	}
-	secret, ok := l.secretText(path, "client_secret_env", in.ClientSecretEnv, "client_secret_file", in.ClientSecretFile)
+	secret, ok := l.secretBy(encoded, path, "client_secret_env", in.ClientSecretEnv, "client_secret_file", in.ClientSecretFile)
 	if ok {
 		in.ClientSecret = agentbus.NewCredential(secret)
 	} else if in.ClientSecretEnv == "" && in.ClientSecretFile == "" {

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/agentbus/agentbus"
 )
@@ -239,10 +240,27 @@ func parent(path string) string { return path[:max(strings.LastIndexAny(path, ".
 
 func item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// secretText returns what the variable or the file of a secret holds, for the
-// keys env and file below path. ok is false when neither is set or something is
-// wrong, which is reported.
+// A carrier is what a secret is sent in: which characters it cannot carry, and
+// what is said of a secret with one of them.
+type carrier struct {
+	cannot func(rune) bool
+	holds  string
+}
+
+var (
+	byHeader = carrier{func(r rune) bool { return r <= ' ' || r > '~' }, "a space or a character that no header can carry"}
+	encoded  = carrier{unicode.IsControl, "a line break or another control character"} // by what sends it: a passphrase may have spaces
+)
+
+// secretText returns what the variable or the file of a secret for a header
+// holds, for the keys env and file below path. ok is false when neither is set
+// or something is wrong, which is reported.
 func (l *loader) secretText(path, envKey, env, fileKey, file string) (text string, ok bool) {
+	return l.secretBy(byHeader, path, envKey, env, fileKey, file)
+}
+
+// secretBy is secretText of a secret that is sent in something else.
+func (l *loader) secretBy(by carrier, path, envKey, env, fileKey, file string) (text string, ok bool) {
 	switch {
 	case env != "" && file != "":
 		l.fault(join(path, fileKey), "the secret has two sources, "+envKey+" and "+fileKey, "remove one of them")
@@ -250,7 +268,7 @@ func (l *loader) secretText(path, envKey, env, fileKey, file string) (text strin
 		l.fault(join(path, envKey), "this is not the name of an environment variable", "write the name of the variable that holds the secret, never the secret")
 	case env != "":
 		text, _ = l.src.Env(env)
-		return text, l.usable(join(path, envKey), text, "the environment variable "+env)
+		return text, l.usable(by, join(path, envKey), text, "the environment variable "+env)
 	case file != "":
 		data, err := l.src.ReadFile(file)
 		if err != nil && l.src.StoreOnly {
@@ -261,14 +279,14 @@ func (l *loader) secretText(path, envKey, env, fileKey, file string) (text strin
 			return "", false
 		}
 		text = strings.TrimRight(string(data), "\r\n")
-		return text, l.usable(join(path, fileKey), text, "the file")
+		return text, l.usable(by, join(path, fileKey), text, "the file")
 	}
 	return "", false
 }
 
-// usable reports whether a secret can stand in an Authorization header, and
-// says so if not.
-func (l *loader) usable(path, text, holder string) bool {
+// usable reports whether a secret can be sent in what carries it, and says so if
+// not.
+func (l *loader) usable(by carrier, path, text, holder string) bool {
 	if text == "" && l.src.StoreOnly {
 		return false
 	}
@@ -276,8 +294,8 @@ func (l *loader) usable(path, text, holder string) bool {
 		l.fault(path, holder+" is not set or holds nothing", "put the secret into it")
 		return false
 	}
-	if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		l.fault(path, holder+" holds a space or a character that no header can carry", "put only the secret into it, on one line")
+	if strings.ContainsFunc(text, by.cannot) {
+		l.fault(path, holder+" holds "+by.holds, "put only the secret into it, on one line")
 		return false
 	}
 	return true

@@ -73,6 +73,7 @@ func TestSecretsThatAreMissingOrUnfit(t *testing.T) {
 		{"keys: [{id: a, secret_file: /nope}]", "1:29: keys[0].secret_file: the file of the secret cannot be read: file does not exist; write the secret into it, readable by this user only"},
 		{"keys: [{id: a, secret_file: /empty}]", "1:29: keys[0].secret_file: the file is not set or holds nothing; put the secret into it"},
 		{"keys: [{id: a, secret_file: /two}]", "1:29: keys[0].secret_file: the file holds a space or a character that no header can carry; put only the secret into it, on one line"},
+		{"store: {url: 'postgres://h/d', password_env: LINE}", "1:46: store.password_env: the environment variable LINE holds a line break or another control character; put only the secret into it, on one line"},
 		{"keys: [{id: a, secret_env: OK, secret_file: /ok}]", "1:45: keys[0].secret_file: the secret has two sources, secret_env and secret_file; remove one of them"},
 		{"keys: [{id: a, secret: canary}]", "1:24: keys[0].secret: a secret in the file is refused; put it into a variable and name that with secret_env, or into a file and name that with secret_file; --dev allows it here"},
 		{"keys: [{id: a, secret: 4711}]", "1:24: keys[0].secret: here stands a number where text must stand; put it in quotes"},
@@ -93,6 +94,22 @@ func TestSecretsThatAreMissingOrUnfit(t *testing.T) {
 		if got := strings.Join(got, ""); strings.Contains(got, "canary") {
 			t.Errorf("%s: the fault shows the secret: %s", tt.text, got)
 		}
+	}
+}
+
+// A password that no header carries as it is may be a sentence, in any language.
+func TestPassphrases(t *testing.T) {
+	t.Parallel()
+	src := config.Source{Env: env(map[string]string{"SENTENCE": "Öfter mal was Neues"}), ReadFile: files(map[string]string{"/sentence": "two  words\n"})}
+	c, _ := parse(t, `
+store: {url: "postgres://bus@db/bus", password_env: SENTENCE}
+auth: {introspection: {url: "https://pay.example.com/introspect", client_id: bus, client_secret_file: /sentence, prefixes: [x402_]}}
+`, src)
+	if got := c.Store.Password.Reveal(); got != "Öfter mal was Neues" {
+		t.Errorf("the password of the store is %q", got)
+	}
+	if got := c.Auth.Introspection.ClientSecret.Reveal(); got != "two  words" {
+		t.Errorf("the secret of the client is %q", got)
 	}
 }
 

@@ -13,6 +13,11 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{/* What the public port speaks. */}}
+{{- define "agentbus.scheme" -}}
+{{- if hasKey .Values.config "tls" }}HTTPS{{ else }}HTTP{{ end -}}
+{{- end -}}
+
 {{/* The pod, for one replica with a volume and for many without. */}}
 {{- define "agentbus.pod" -}}
 metadata:
@@ -40,8 +45,9 @@ spec:
     - name: agentbus
       image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
       imagePullPolicy: {{ .Values.image.pullPolicy }}
-      args: [serve, --config, /etc/agentbus/agentbus.yaml]
+      args: [serve]
       env:
+        - {name: AGENTBUS_CONFIG, value: /etc/agentbus/agentbus.yaml}
         - {name: GOMEMLIMIT, value: {{ .Values.goMemLimit | quote }}}
         {{- if .Values.admin.tokenSecret.name }}
         - name: AGENTBUS_ADMIN_TOKEN
@@ -67,16 +73,21 @@ spec:
         - {name: admin, containerPort: 8081}
         {{- end }}
       startupProbe:
-        httpGet: {path: /readyz, port: http}
+        httpGet: {path: /readyz, port: http, scheme: {{ include "agentbus.scheme" . }}}
         periodSeconds: 1
         failureThreshold: 120
       readinessProbe:
-        httpGet: {path: /readyz, port: http}
+        httpGet: {path: /readyz, port: http, scheme: {{ include "agentbus.scheme" . }}}
         periodSeconds: 5
       livenessProbe:
-        httpGet: {path: /healthz, port: http}
+        httpGet: {path: /healthz, port: http, scheme: {{ include "agentbus.scheme" . }}}
         periodSeconds: 10
         timeoutSeconds: 5
+      {{- /* A bus that drains takes no connection: it goes on until nobody is sent to it. */}}
+      {{- if semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version }}
+      lifecycle:
+        preStop: {sleep: {seconds: 5}}
+      {{- end }}
       securityContext:
         allowPrivilegeEscalation: false
         readOnlyRootFilesystem: true
@@ -87,6 +98,9 @@ spec:
         - {name: config, mountPath: /etc/agentbus, readOnly: true}
         - {name: tmp, mountPath: /tmp}
         - {name: data, mountPath: /data}
+        {{- range $i, $name := .Values.secretFiles }}
+        - {name: secret-{{ $i }}, mountPath: {{ printf "/secrets/%s" $name | quote }}, readOnly: true}
+        {{- end }}
   volumes:
     - name: config
       configMap: {name: {{ include "agentbus.name" . }}}
@@ -95,6 +109,10 @@ spec:
     {{- if eq .Values.store.kind "postgres" }}
     - name: data
       emptyDir: {}
+    {{- end }}
+    {{- range $i, $name := .Values.secretFiles }}
+    - name: secret-{{ $i }}
+      secret: {secretName: {{ $name | quote }}, defaultMode: 288} {{- /* 0440 */}}
     {{- end }}
   {{- with .Values.nodeSelector }}
   nodeSelector:
