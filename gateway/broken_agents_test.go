@@ -73,6 +73,7 @@ func TestBrokenAnswers(t *testing.T) {
 		"cut in an event":         {wire(okSSE, helloEvent+`data: {"choi`), true, 200, "before its last event"},
 		"reset in the stream":     {reset(wire(okSSE+"\nTransfer-Encoding: chunked", fmt.Sprintf("%x\r\n%s\r\n", len(helloEvent), helloEvent))), true, 200, "broke off"},
 		"error in the stream":     {wire(okSSE, helloEvent, errorData, doneEvent), true, 200, "out of ·luck"},
+		"an event of an error":    {wire(okSSE, helloEvent, "event: error\ndata: {\"message\":\"out of @luck\"}\n\n", doneEvent), true, 200, "out of ·luck"},
 		"error first":             {wire(okSSE, errorData), true, 200, "out of ·luck"},
 		"error for a whole":       {wire(okSSE, helloEvent, errorData, doneEvent), false, 502, "out of ·luck"},
 		"an endless end":          {wire(okSSE, helloEvent, "data: {\"x\":1}\n\ndata: [DONE"), true, 200, "before its last event"},
