@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/sse"
 )
@@ -142,7 +144,7 @@ func (w *wire) read(r *http.Request, resp *http.Response, t *talk) (io.ReadClose
 	if e, failed := ReadError(raw); failed {
 		return nil, e
 	}
-	if t != nil {
+	if raw = timely(raw); t != nil {
 		t.seen(raw)
 	}
 	if streams { // the one answer, in place of a stream (A33)
@@ -220,7 +222,7 @@ func (f *frames) Read(p []byte) (int, error) {
 		if f.talk != nil {
 			f.talk.seen(event.Data)
 		}
-		if f.rest, err = frame(event.Data); err != nil {
+		if f.rest, err = frame(timely(event.Data)); err != nil {
 			return 0, err
 		}
 	}
@@ -251,6 +253,30 @@ func frame(data []byte) ([]byte, error) {
 	}
 	b.WriteString("\n\n")
 	return b.Bytes(), nil
+}
+
+// statusTimes is where an answer may tell since when a task stands as it does.
+var statusTimes = [...]string{"status.timestamp", "task.status.timestamp", "statusUpdate.status.timestamp"}
+
+// timely returns an answer without the times of a status that are none, which nobody
+// here reads: servers in Python tell a local one without its zone, and the SDK would
+// give up the whole answer for it (A34).
+func timely(raw []byte) []byte {
+	if !bytes.Contains(raw, []byte(`"timestamp"`)) || !json.Valid(raw) {
+		return raw
+	}
+	for _, below := range [...]string{"", "result."} {
+		for _, at := range statusTimes {
+			told := gjson.GetBytes(raw, below+at)
+			if !told.Exists() || json.Unmarshal([]byte(told.Raw), new(time.Time)) == nil {
+				continue
+			}
+			if without, err := Set(raw, nil, strings.Split(below+at, ".")...); err == nil {
+				raw = without
+			}
+		}
+	}
+	return raw
 }
 
 // known reports whether a frame holds one of the members that a stream may have.

@@ -61,6 +61,11 @@ const (
 	piece     = `{"artifactUpdate":{"taskId":"t1","contextId":"c1","append":%v,"artifact":{"artifactId":"a","parts":[{"text":"%s"}]}}}`
 )
 
+// local tells since when a status holds, in the local time of nowhere.
+func local(event string) string {
+	return strings.Replace(event, `"status":{`, `"status":{"timestamp":"2026-11-22T15:22:11.895818",`, 1)
+}
+
 // A33, A34, A35, X33: what a careless or hostile agent sends.
 func TestHostileAgents(t *testing.T) {
 	t.Parallel()
@@ -100,6 +105,16 @@ func TestHostileAgents(t *testing.T) {
 		"append and replace": {answer: func(w http.ResponseWriter, _ string) { // A34
 			events(w, working, fmt.Sprintf(piece, false, "one "), fmt.Sprintf(piece, true, "two"), fmt.Sprintf(piece, false, "three"), completed)
 		}, text: "three"},
+		"times without a zone": {answer: func(w http.ResponseWriter, _ string) { // A34: what fasta2a sends
+			events(w, local(working), fmt.Sprintf(piece, true, "h"), fmt.Sprintf(piece, true, "i"), fmt.Sprintf(piece, false, "hi"), local(completed))
+		}, text: "hi"},
+		"times without a zone, looked at": {answer: func(w http.ResponseWriter, method string) { // A34
+			if method == "GetTask" {
+				whole(w, local(`{"id":"t1","contextId":"c1","status":{"state":"TASK_STATE_COMPLETED"},"artifacts":[{"artifactId":"a","parts":[{"text":"hi"}]}]}`))
+				return
+			}
+			whole(w, local(working))
+		}, text: "hi"},
 		"a refusal": {answer: func(w http.ResponseWriter, _ string) { // A35
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(http.StatusServiceUnavailable)

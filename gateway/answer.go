@@ -56,7 +56,7 @@ var (
 func (a *answer) pass() {
 	x := a.exchange
 	x.record.Status = a.resp.StatusCode
-	switch sse := isSSE(a.resp.Header); {
+	switch sse := a.isEvents(); {
 	case a.resp.StatusCode < http.StatusOK:
 		a.gateway.fail(a.w, a.r, x, &agentbus.Error{
 			Code: agentbus.CodeAgentUnavailable, Message: "agent " + x.target.Name + " switched protocols unasked",

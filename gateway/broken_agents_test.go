@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
 	"github.com/agentbus/agentbus/internal/httpx"
@@ -73,6 +75,7 @@ func TestBrokenAnswers(t *testing.T) {
 		"cut in an event":         {wire(okSSE, helloEvent+`data: {"choi`), true, 200, "before its last event"},
 		"reset in the stream":     {reset(wire(okSSE+"\nTransfer-Encoding: chunked", fmt.Sprintf("%x\r\n%s\r\n", len(helloEvent), helloEvent))), true, 200, "broke off"},
 		"error in the stream":     {wire(okSSE, helloEvent, errorData, doneEvent), true, 200, "out of ·luck"},
+		"an event of an error":    {wire(okSSE, helloEvent, "event: error\ndata: {\"message\":\"out of @luck\"}\n\n", doneEvent), true, 200, "out of ·luck"},
 		"error first":             {wire(okSSE, errorData), true, 200, "out of ·luck"},
 		"error for a whole":       {wire(okSSE, helloEvent, errorData, doneEvent), false, 502, "out of ·luck"},
 		"an endless end":          {wire(okSSE, helloEvent, "data: {\"x\":1}\n\ndata: [DONE"), true, 200, "before its last event"},
@@ -322,6 +325,74 @@ func TestTypeUntold(t *testing.T) {
 		if _, told := got.header["Content-Type"]; told || got.header.Get("X-Agentbus-Replay") != again || got.body != completion {
 			t.Errorf("%v %v", got, got.header)
 		}
+	}
+}
+
+// TestEventsUntold: G15, a stream that tells no type, or that of plain text as servers
+// in Go guess it, is one where it begins so, wherever it is cut: it flows as it comes,
+// is charged by its usage, and made whole for who asked for that. What is neither is
+// refused as before.
+func TestEventsUntold(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		kind   string
+		pieces []string
+		whole  bool // it is a stream
+	}{
+		"no type":       {"", []string{stream}, true},
+		"plain text":    {"Content-Type: text/plain; charset=utf-8\n", []string{"\n", "dat", stream[3:]}, true},
+		"comment":       {"", []string{"", "\xef\xbb\xbf: hi\n\n", stream}, true},
+		"words":         {"", []string{"dat", "abase"}, false},
+		"nothing":       {"", nil, false},
+		"lines":         {"", []string{strings.Repeat("\n", 2000), stream}, false},
+		"breaks off":    {"Content-Length: 9\n", []string{"da"}, false},
+		"another type":  {"Content-Type: text/html\n", []string{stream}, false},
+		"a JSON stream": {"Content-Type: application/x-ndjson\n", []string{completion}, true}, // as it was: a whole answer
+	} {
+		a := newRawAgent(t, "critic", func(conn net.Conn, _ *http.Request) {
+			_, _ = io.WriteString(conn, strings.ReplaceAll("HTTP/1.1 200 OK\n"+c.kind+"Connection: close\n\n", "\n", "\r\n"))
+			for _, p := range c.pieces {
+				_, _ = io.WriteString(conn, p)
+			}
+		})
+		a.Price = price
+		b := newBus(t, nil, a)
+		streamed, whole := b.stream("critic", turn("s", "t")...), b.call("critic", turn("w", "t")...)
+		if !c.whole {
+			refused(t, name, streamed, http.StatusBadGateway, agentbus.CodeAgentUnavailable)
+			refused(t, name, whole, http.StatusBadGateway, agentbus.CodeAgentUnavailable)
+			continue
+		}
+		if streamed.header.Get("Content-Type") != "text/event-stream" || !strings.HasSuffix(streamed.body, doneEvent) || streamed.err != nil {
+			t.Errorf("%s: streamed %v %v", name, streamed, streamed.header)
+		}
+		if whole.header.Get("Content-Type") == "" || !strings.HasPrefix(gjson.Get(whole.body, "choices.0.message.content").Str, "h") {
+			t.Errorf("%s: whole %v %v", name, whole, whole.header)
+		}
+		if s, w := b.one("s", agentbus.CallSettled), b.one("w", agentbus.CallSettled); s.Cost != priced || w.Cost != priced {
+			t.Errorf("%s: charged %d and %d", name, s.Cost, w.Cost)
+		}
+	}
+}
+
+// TestEventsUntoldFlow: G9, such a stream is passed on as it comes.
+func TestEventsUntoldFlow(t *testing.T) {
+	t.Parallel()
+	next := make(chan struct{})
+	a := newAgent(t, "critic", func(w http.ResponseWriter, _ *http.Request) { // whose type net/http guesses
+		for _, e := range []string{"d", helloEvent[1:], loEvent, usageEvent + doneEvent} {
+			_, _ = io.WriteString(w, e)
+			_ = http.NewResponseController(w).Flush()
+			if e != "d" {
+				<-next
+			}
+		}
+	})
+	b := newBus(t, nil, a)
+	r := b.openStream("critic", turn("r", "t")...)
+	for _, e := range []string{helloEvent, loEvent, usageEvent + doneEvent} {
+		r.reads(e)
+		next <- struct{}{}
 	}
 }
 

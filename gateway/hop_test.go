@@ -48,6 +48,35 @@ func TestHopByHop(t *testing.T) {
 	}
 }
 
+// TestJSONIsCalledJSON: G9, what was read as JSON is passed on as JSON, however its
+// caller called it: curl -d says that it is a form, and servers refuse that. What is
+// JSON already keeps its words, and the bodies of other APIs keep theirs.
+func TestJSONIsCalledJSON(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "a", answerWith(http.StatusOK, completion))
+	b := newBus(t, nil, a)
+	for _, path := range []string{chatRoute, "/v1/responses", "/agents/a/chat/completions", "/agents/a/files"} {
+		for said, want := range map[string]string{
+			"": "application/json", "application/x-www-form-urlencoded": "application/json", "text/plain; charset=utf-8": "application/json", ";": "application/json",
+			"application/json": "application/json", "application/json; charset=utf-8": "application/json; charset=utf-8", "application/x+json": "application/x+json",
+		} {
+			headers := []string{asAlice}
+			if said != "" {
+				headers = append(headers, "Content-Type: "+said)
+			}
+			if path == "/agents/a/files" {
+				want = said
+			}
+			if got := b.send(http.MethodPost, path, ask("a"), headers...); got.status != http.StatusOK {
+				t.Fatal(path, said, got)
+			}
+			if heard := a.next(t); heard.header.Get("Content-Type") != want || heard.body != ask("a") {
+				t.Errorf("%s as %q: the agent heard %q %s", path, said, heard.header.Get("Content-Type"), heard.body)
+			}
+		}
+	}
+}
+
 // TestHopByHopBack: G12, what the caller reads of an agent's headers: those of
 // its connection, of the protocol and of the bus are not the agent's to say.
 func TestHopByHopBack(t *testing.T) {

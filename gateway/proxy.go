@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"mime"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -199,6 +200,9 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // the transport would add its own
 	}
+	if x.envelope == nil && x.dialect != dialectOther && !isJSON(h) {
+		h["Content-Type"] = []string{"application/json"} // which the body is (G9), and agents look
+	}
 	x.forwardedFor(h, r)
 	x.user(h, r.Header)
 	out := x.lineageOut()
@@ -225,6 +229,12 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 		req.Body = http.NoBody
 	}
 	return req
+}
+
+// isJSON reports whether a request says that its body is JSON.
+func isJSON(h http.Header) bool {
+	mt, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	return err == nil && (mt == "application/json" || strings.HasSuffix(mt, "+json"))
 }
 
 // lineageOut returns the lineage of the next hop.

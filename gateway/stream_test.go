@@ -123,6 +123,7 @@ func TestStreamBytes(t *testing.T) {
 		"many lines":      helloEvent + "data: {\"choices\":[],\ndata: \"usage\":{\"prompt_tokens\":100,\ndata: \"completion_tokens\":20}}\n\n" + doneEvent,
 		"no blank line":   strings.TrimSuffix(stream, "\n"),
 		"no line end":     strings.TrimSuffix(stream, "\n\n"),
+		"spaces":          helloEvent + usageEvent + "data:  [DONE] \n\n",
 		"behind the end":  stream + ": bye\n\n",
 		"looks like done": helloEvent + "data: [DONE] not\n\n" + usageEvent + doneEvent,
 		"long":            strings.Repeat(helloEvent, 3000) + usageEvent + doneEvent,

@@ -9,6 +9,7 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/internal/httpx"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // maxTapped is how much of one event the tap looks at; what is longer passes,
@@ -26,6 +27,7 @@ type tap struct {
 	line    []byte              // the line so far
 	event   []byte              // the data of the event so far
 	some    bool                // the event has data
+	errs    bool                // the event is one of the type error
 	cr      bool                // the last byte was a CR: an LF belongs to it
 	begun   bool                // past a BOM
 	events  int                 // with data
@@ -111,16 +113,22 @@ func (t *tap) keep(b []byte) {
 
 // ending reports whether the line so far is the end of a chat's stream.
 func (t *tap) ending() bool {
-	if len(t.line) > len("data: [DONE]") {
+	if len(t.line) > 2*len("data: [DONE]") {
 		return false
 	}
 	data, ok := bytes.CutPrefix(t.line, dataField)
-	return ok && t.dialect == dialectChat && !t.some && bytes.Equal(bytes.TrimPrefix(data, []byte(" ")), doneMark)
+	return ok && t.dialect == dialectChat && !t.some && isDone(data)
 }
+
+// isDone reports whether data ends a stream of chat completions. Clients do not mind
+// spaces around the mark.
+func isDone(data []byte) bool { return bytes.Equal(bytes.TrimSpace(data), doneMark) }
 
 var (
 	bom       = []byte("\xef\xbb\xbf")
 	dataField = []byte("data:")
+	typeField = []byte("event:")
+	errorType = []byte("error")
 	doneMark  = []byte("[DONE]")
 	usageKey  = []byte(`"usage"`)
 	response  = []byte(`"response.`)
@@ -144,8 +152,11 @@ func (t *tap) endLine(line []byte) {
 		return
 	}
 	data, ok := bytes.CutPrefix(line, dataField)
-	if !ok {
-		return // a comment, or another field
+	if !ok { // a comment, or another field
+		if kind, is := bytes.CutPrefix(line, typeField); is {
+			t.errs = bytes.Equal(bytes.TrimPrefix(kind, []byte(" ")), errorType)
+		}
+		return
 	}
 	data = bytes.TrimPrefix(data, []byte(" "))
 	if t.some && len(t.event) < or(t.most, maxTapped) {
@@ -168,7 +179,7 @@ func (t *tap) look() {
 			t.frame()
 		}
 	case t.dialect == dialectChat:
-		t.done = t.done || bytes.Equal(t.event, doneMark)
+		t.done = t.done || isDone(t.event)
 	case t.dialect == dialectResponses && bytes.Contains(t.event, response):
 		switch gjson.GetBytes(t.event, "type").Str {
 		case "response.completed", "response.incomplete":
@@ -181,6 +192,7 @@ func (t *tap) look() {
 
 func (t *tap) endEvent() {
 	if !t.some {
+		t.errs = false
 		return
 	}
 	t.events++
@@ -197,12 +209,24 @@ func (t *tap) endEvent() {
 	if u := parseUsage(t.event); u.told() { // an event may say that it tells none
 		t.usage = append(t.usage[:0], t.event...)
 	}
-	if t.dialect != dialectOther && bytes.Contains(t.event, errorMark) {
-		if e := gjson.GetBytes(t.event, "error"); e.IsObject() || e.Type == gjson.String {
-			t.fail(e)
-		}
+	if t.dialect != dialectOther && (t.errs || bytes.Contains(t.event, errorMark)) {
+		t.readError()
 	}
-	t.event, t.some, t.ended = t.event[:0], false, t.done
+	t.event, t.some, t.errs, t.ended = t.event[:0], false, false, t.done
+}
+
+// readError takes the error that an event tells, if it does: one that has it as a member,
+// or one of the type error, which may be it.
+func (t *tap) readError() {
+	e := gjson.GetBytes(t.event, "error")
+	switch {
+	case e.IsObject() || e.Type == gjson.String:
+		t.fail(e)
+	case t.errs && rawjson.Valid(t.event):
+		t.fail(gjson.ParseBytes(t.event))
+	case t.errs:
+		t.fail(gjson.Result{Type: gjson.String, Str: string(t.event)})
+	}
 }
 
 // maxFrameLines is how many lines of data an event of A2A may have for its end
