@@ -233,7 +233,11 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, to
 
 // isJSON reports whether a request says that its body is JSON.
 func isJSON(h http.Header) bool {
-	mt, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	told := h.Get("Content-Type")
+	if told == "application/json" {
+		return true
+	}
+	mt, _, err := mime.ParseMediaType(told)
 	return err == nil && (mt == "application/json" || strings.HasSuffix(mt, "+json"))
 }
 
