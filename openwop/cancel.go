@@ -56,7 +56,7 @@ func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by str
 func (h *Host) endsWithin(ctx context.Context, id agentbus.ExecutionID, d time.Duration) *Fold {
 	ctx, done := context.WithTimeout(ctx, d)
 	defer done()
-	defer context.AfterFunc(h.ctx, done)()
+	defer context.AfterFunc(h.ctx, done)() //nolint:contextcheck // the host may be closed first
 	end, err := h.await(ctx, id)
 	if err != nil {
 		return nil
@@ -69,8 +69,7 @@ func (h *Host) endsWithin(ctx context.Context, id agentbus.ExecutionID, d time.D
 // writes is refused (R17).
 func (h *Host) overtake(ctx context.Context, id agentbus.ExecutionID, reason, by string) error {
 	e, found, err := h.cfg.Store.Execution(ctx, id)
-	switch owner := e.Lease.Owner; {
-	case err != nil || !found || e.State != agentbus.RunRunning || owner == "" || owner == h.cfg.Owner || id != agentbus.ExecutionID(e.Run):
+	if owner := e.Lease.Owner; err != nil || !found || e.State != agentbus.RunRunning || owner == "" || owner == h.cfg.Owner || id != agentbus.ExecutionID(e.Run) {
 		return err
 	}
 	if _, ours := readSpec(&e); !ours {
