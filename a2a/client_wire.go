@@ -182,7 +182,7 @@ func refusal(resp *http.Response) error {
 // retryAfter returns how long an answer asks to wait, 0 when it does not say.
 func retryAfter(h http.Header) time.Duration {
 	s := h.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(s, 10, 31); err == nil {
+	if seconds, err := strconv.ParseUint(s, 10, 31); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the most
 		return time.Duration(seconds) * time.Second
 	}
 	if at, err := http.ParseTime(s); err == nil {

@@ -122,6 +122,10 @@ func TestHostileAgents(t *testing.T) {
 		}, code: agentbus.CodeAgentUnavailable, check: func(e *agentbus.Error) bool {
 			return e.RetryAfter == 7*time.Second && e.Status == 503 && strings.Contains(e.Message, "down") && len(e.Message) < 2500
 		}},
+		"a refusal for longer than there is": {answer: func(w http.ResponseWriter, _ string) { // R11
+			w.Header().Set("Retry-After", "99999999999999999999")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}, code: agentbus.CodeAgentUnavailable, check: func(e *agentbus.Error) bool { return e.RetryAfter > 365*24*time.Hour }},
 		"a redirect": {answer: func(w http.ResponseWriter, _ string) { // A35, P23
 			w.Header().Set("Location", "http://127.0.0.1:1/")
 			w.WriteHeader(http.StatusTemporaryRedirect)

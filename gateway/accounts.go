@@ -15,7 +15,7 @@ func (g *Gateway) Budgets(at time.Time) (all []agentbus.Budget) {
 		if r.Period == PeriodRun || r.Payer == "" && r.Caller == "" {
 			continue
 		}
-		all = append(all, r.budget(&exchange{payer: r.Payer, caller: agentbus.Principal{ID: r.Caller}, began: at}))
+		all = append(all, r.budget(&exchange{payer: r.Payer, caller: agentbus.Principal{ID: r.Caller}, counted: at}))
 	}
 	return all
 }
@@ -32,7 +32,7 @@ type PayerBudget struct {
 // whoever calls, with their accounts of the periods that at is in (G27). Those of
 // its runs, one each, are left out.
 func (g *Gateway) BudgetsOf(payer agentbus.Payer, at time.Time) (all []PayerBudget) {
-	x := &exchange{payer: payer, began: at}
+	x := &exchange{payer: payer, counted: at}
 	seen := map[string]bool{}
 	for i := range g.cfg.Budgets { // of two with one account the narrower comes first
 		r := &g.cfg.Budgets[i]

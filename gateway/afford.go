@@ -12,7 +12,7 @@ import (
 // flight hold more than they will cost waits for them, in the order in which
 // calls came, for BudgetWait at most.
 func (g *Gateway) afford(ctx context.Context, x *exchange) (got agentbus.Reserved, err error) {
-	x.want.hold = g.hold(x)
+	g.count(x)
 	if short := g.spent.short(x); short != nil {
 		if _, known, err := g.cfg.Ledger.Lookup(ctx, x.want.key, x.record.Digest); err == nil && !known {
 			return agentbus.Reserved{Outcome: agentbus.OutcomeShort, Short: short}, nil
@@ -83,6 +83,7 @@ func (g *Gateway) stand(ctx context.Context, x *exchange, account string, last a
 			}
 			g.releaseDead(ctx)
 		}
+		g.count(x) // another period may have begun, in which nothing is spent
 		got, err := g.ask(ctx, x, false)
 		if err != nil || g.waitsFor(x, got) != account {
 			return got, err

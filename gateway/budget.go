@@ -92,7 +92,7 @@ func (r *BudgetRule) account(x *exchange) string {
 	case r.Caller != "":
 		whose = "caller/" + url.PathEscape(r.Caller) + "/"
 	}
-	return whose + r.window(x.began, x.lineage.Run)
+	return whose + r.window(x.counted, x.lineage.Run)
 }
 
 // window returns the end of an account's name; "" for an unknown period.
@@ -131,7 +131,7 @@ func (r *BudgetRule) words(x *exchange) string {
 			whose += " at the cost of " + plainID(string(x.payer))
 		}
 	}
-	switch at := x.began.UTC(); r.Period {
+	switch at := x.counted.UTC(); r.Period {
 	case PeriodRun:
 		return whose + " for run " + plainID(string(x.lineage.Run))
 	case PeriodHour:
@@ -156,6 +156,13 @@ const (
 	// something does not pass once the budget is spent.
 	least agentbus.Micros = 1
 )
+
+// count has the call take what it holds from the budgets of the periods that it
+// is now in.
+func (g *Gateway) count(x *exchange) {
+	x.counted = g.funds.now()
+	x.want.hold = g.hold(x)
+}
 
 // hold returns what the call takes from its budgets: its worst case, of each
 // (G27).

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -398,6 +399,45 @@ func TestWaitingInLine(t *testing.T) {
 	}
 	if s := b.state("payer/alice/total"); s.Spent != 90 || s.Held != 0 || b.Waiting() != 0 || b.Holding() != 0 {
 		t.Errorf("%+v; %d wait, %d hold", s, b.Waiting(), b.Holding())
+	}
+}
+
+// TestPeriodBeginsWhileInLine: G27, those who wait when another period begins are
+// admitted in it, in their order; what was held before it is spent where it was held.
+func TestPeriodBeginsWhileInLine(t *testing.T) {
+	t.Parallel()
+	g := newGate(t, "gate")
+	g.Price = agentbus.Price{Call: 60}
+	one, two := priceOf(newAgent(t, "one", nil), 60), priceOf(newAgent(t, "two", nil), 40)
+	day := gateway.BudgetRule{Period: gateway.PeriodDay, USD: new(agentbus.Micros(100)), Strict: true}
+	b := newBus(t, func(c *gateway.Config) { under(day)(c); c.BudgetWait = time.Hour }, g.agent, one, two)
+	var now atomic.Pointer[time.Time]
+	b.SetClock(func() time.Time { return *now.Load() })
+	midnight := time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC)
+	now.Store(new(midnight.Add(-time.Second)))
+	first, answers := make(chan answer, 1), make(chan answer, 2)
+	go func() { first <- b.call("gate") }()
+	g.next(t)
+	for i, name := range []string{"one", "two"} {
+		go func() { answers <- b.call(name, turn(name, "t")...) }()
+		b.waiting(i + 1)
+	}
+	now.Store(&midnight)
+	for range 2 {
+		if got := <-answers; got.status != http.StatusOK {
+			t.Error(got)
+		}
+	}
+	if b.one("one", agentbus.CallSettled).ID > b.one("two", agentbus.CallSettled).ID {
+		t.Error("the second in line went first")
+	}
+	refused(t, "beside them", b.call("two"), http.StatusPaymentRequired, agentbus.CodeBudgetExceeded)
+	g.open <- struct{}{}
+	<-first
+	for account, spent := range map[string]agentbus.Micros{"payer/alice/day/2028-02-28": 60, "payer/alice/day/2028-02-29": 100} {
+		if s := b.state(account); s.Spent != spent || s.Held != 0 {
+			t.Errorf("%+v, want %d spent", s, spent)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 type exchange struct {
 	requestID string
 	began     time.Time
+	counted   time.Time // when it last asked for its budgets: those of the periods that this is in
 	lineage   agentbus.Lineage
 	named     bool                // the caller named the run
 	minted    bool                // the turn id, or run and turn id, are ours (P7)

@@ -50,9 +50,12 @@ func (g *Gateway) Holding() int {
 	return len(g.funds.holding)
 }
 
+// SetClock gives budgets a clock. It must be set before g is called.
+func (g *Gateway) SetClock(now func() time.Time) { g.funds.now = now }
+
 // Account returns the account that r keeps for a call.
 func (r *BudgetRule) Account(payer agentbus.Payer, caller string, run agentbus.RunID, at time.Time) string {
-	return r.account(&exchange{payer: payer, caller: agentbus.Principal{ID: caller}, lineage: agentbus.Lineage{Run: run}, began: at})
+	return r.account(&exchange{payer: payer, caller: agentbus.Principal{ID: caller}, lineage: agentbus.Lineage{Run: run}, counted: at})
 }
 
 // TryOnce begins and ends a try, as a call does.

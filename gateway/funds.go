@@ -15,6 +15,7 @@ type funds struct {
 	byAccount map[string][]chan struct{} // in the order they came; a token says: ask
 	holding   map[place]holder
 	looked    time.Time // when what dead processes hold was looked for
+	now       func() time.Time
 }
 
 // A place is where a call stands in its run.
@@ -33,7 +34,7 @@ type holder struct {
 }
 
 func newFunds() *funds {
-	return &funds{byAccount: map[string][]chan struct{}{}, holding: map[place]holder{}}
+	return &funds{byAccount: map[string][]chan struct{}{}, holding: map[place]holder{}, now: time.Now}
 }
 
 // before returns an account of the call for which others wait already; "" when

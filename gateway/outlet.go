@@ -41,7 +41,7 @@ func (o *outlet) send(b []byte) error {
 func (o *outlet) put(b []byte) error {
 	for piece := range slices.Chunk(b, sendBytes) {
 		if now := time.Now(); o.deadline.Sub(now) < o.patience {
-			o.deadline = now.Add(o.patience + o.patience/8)
+			o.deadline = now.Add(o.patience).Add(o.patience / 8)             // no duration may be as long as both
 			_ = http.NewResponseController(o.w).SetWriteDeadline(o.deadline) // an in-memory caller has none
 		}
 		if _, err := o.w.Write(piece); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -333,6 +334,19 @@ func TestLargeStream(t *testing.T) {
 	if calls := b.calls("r"); len(calls) != 2 || calls[0].Cost != priced || calls[1].Cost != 0 {
 		t.Errorf("recorded as %+v", calls)
 	}
+}
+
+// TestLongestLimits: G3, the longest time there is is no time that is over.
+func TestLongestLimits(t *testing.T) {
+	t.Parallel()
+	b := newBus(t, func(c *gateway.Config) {
+		c.IdleTimeout, c.CallTimeout, c.BodyTimeout = math.MaxInt64, math.MaxInt64, math.MaxInt64
+		c.BudgetWait, c.DetachTimeout = math.MaxInt64, math.MaxInt64
+	}, newAgent(t, "critic", streamWith(helloEvent+usageEvent+doneEvent)))
+	if got := b.stream("critic", turn("r", "t")...); got.err != nil || !strings.HasSuffix(got.body, doneEvent) {
+		t.Error(got)
+	}
+	same(t, "again", b.stream("critic", turn("r", "t")...), b.stream("critic", turn("r", "t")...))
 }
 
 // TestNearby: the transport for agents nearby carries the same answers: whole,

@@ -399,7 +399,10 @@ func TestRetryAfter(t *testing.T) {
 			{"Retry-After", time.Now().Add(-time.Minute).UTC().Format(http.TimeFormat), 0},
 			{"Retry-After-Ms", "250", 250 * time.Millisecond},
 			{"Retry-After", "soon", 0},
-			{"Retry-After", "1e300", 0},
+			{"Retry-After", "-1", 0},
+			{"Retry-After", "99999999999999999999", 1e9 * time.Second}, // not none: it is not called again at once (R11)
+			{"Retry-After", strings.Repeat("9", 400), 1e9 * time.Second},
+			{"Retry-After-Ms", "1e300", 1e9 * time.Second},
 		} {
 			_, err := agentbus.Collect(backend(t, openai.Config{}, answers(503, "text/plain", "", c.name, c.value)).Call(t.Context(), call()))
 			if got := agentbus.AsError(err).RetryAfter; got != c.want {

@@ -213,15 +213,27 @@ func (b *Backend) hide(c *agentbus.Call, s string) string {
 
 // retryAfter returns how long an answer asks to wait, 0 when it does not say.
 func retryAfter(h http.Header) time.Duration {
-	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 && ms < 1e12 {
-		return time.Duration(ms * float64(time.Millisecond))
+	if d, ok := waitOf(h.Get("Retry-After-Ms"), time.Millisecond); ok {
+		return d
 	}
 	s := h.Get("Retry-After")
-	if seconds, err := strconv.ParseFloat(s, 64); err == nil && seconds >= 0 && seconds < 1e9 {
-		return time.Duration(seconds * float64(time.Second))
+	if d, ok := waitOf(s, time.Second); ok {
+		return d
 	}
 	if at, err := http.ParseTime(s); err == nil {
 		return max(0, time.Until(at))
 	}
 	return 0
 }
+
+// waitOf reads how many units an answer asks to wait: not more than there are in years.
+func waitOf(s string, unit time.Duration) (d time.Duration, ok bool) {
+	n, err := strconv.ParseFloat(s, 64) // more than it can hold is infinite
+	if err != nil && !errors.Is(err, strconv.ErrRange) || !(n >= 0) {
+		return 0, false
+	}
+	return time.Duration(min(n*float64(unit), float64(longestWait))), true
+}
+
+// longestWait is longer than anybody waits.
+const longestWait = 1e9 * time.Second

@@ -3,14 +3,20 @@ package openwop
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/agentbus/agentbus"
 )
 
-// cancelPatience is how long a request waits for its run to be cancelled (E4).
-const cancelPatience = 4 * time.Second
+// A run is cancelled within 5 s (E4). Its driver has driverPatience to end it: longer
+// than one that lives takes to learn that it is to. Then it is ended here, and the request
+// waits for overtakePatience more.
+const (
+	driverPatience   = renewMost + time.Second
+	overtakePatience = time.Second
+)
 
 // cancel ends a run: here, where it waits, or in the process that drives it. It
 // returns how the run stands.
@@ -32,12 +38,49 @@ func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by str
 	} else if err := h.cancelOwn(ctx, e, reason, by); err != nil {
 		return "", err
 	}
-	ctx, done := context.WithTimeout(ctx, cancelPatience)
-	defer done()
-	if end, err := h.await(ctx, e.ID); err == nil {
-		return ended(end) // it may have come to another end first
+	ctx = context.WithoutCancel(ctx) // it is cancelled, whether or not somebody reads that
+	end := h.endsWithin(ctx, e.ID, driverPatience)
+	if end == nil {
+		if err := h.overtake(ctx, e.ID, reason, by); err != nil {
+			h.log.LogAttrs(ctx, slog.LevelWarn, "cancelled run not ended", slog.String("run", string(e.Run)), slog.Any("error", err))
+		}
+		end = h.endsWithin(ctx, e.ID, overtakePatience)
 	}
-	return StatusCancelling, nil
+	if end == nil {
+		return StatusCancelling, nil
+	}
+	return ended(end) // it may have come to another end first
+}
+
+// endsWithin returns the end of a run; nil when it does not come in time.
+func (h *Host) endsWithin(ctx context.Context, id agentbus.ExecutionID, d time.Duration) *Fold {
+	ctx, done := context.WithTimeout(ctx, d)
+	defer done()
+	defer context.AfterFunc(h.ctx, done)() //nolint:contextcheck // the host may be closed first
+	end, err := h.await(ctx, id)
+	if err != nil {
+		return nil
+	}
+	return end
+}
+
+// overtake ends a run that was cancelled in the place of its driver, which has had its
+// time: it may have died unseen, or be suspended. It is fenced, so that what it still
+// writes is refused (R17).
+func (h *Host) overtake(ctx context.Context, id agentbus.ExecutionID, reason, by string) error {
+	e, found, err := h.cfg.Store.Execution(ctx, id)
+	if owner := e.Lease.Owner; err != nil || !found || e.State != agentbus.RunRunning || owner == "" || owner == h.cfg.Owner || id != agentbus.ExecutionID(e.Run) {
+		return err
+	}
+	if _, ours := readSpec(&e); !ours {
+		err = h.cfg.Conversations.Overtake(ctx, e.Run)
+	} else if _, err = h.cfg.Store.Open(ctx, e, agentbus.Claim{TakeOver: e.Lease.Epoch}); err == nil {
+		err = h.cancelOwn(ctx, &e, reason, by)
+	}
+	if agentbus.CodeOf(err) == agentbus.CodeRunConflict {
+		return nil // somebody else ends it
+	}
+	return err
 }
 
 // End ends the run of a workflow that was stopped when nobody drove it.

@@ -57,6 +57,9 @@ type Starter interface {
 	// Cancel ends the runs of a bus run for good, and returns when those that wait
 	// have ended: who drives the others learns it.
 	Cancel(ctx context.Context, run agentbus.RunID, by, reason string) error
+	// Overtake ends a run that was cancelled and that another process drives, in the
+	// place of that one, which can write nothing to it any more.
+	Overtake(ctx context.Context, run agentbus.RunID) error
 	// Resolve decides an interrupt and lets its run go on, on the credential of who
 	// decided. It fails as Resolve of a store, and with CodeInvalidRequest for what
 	// is no answer.

@@ -353,7 +353,8 @@ func TestCancelTwiceAtOnce(t *testing.T) {
 	both.Go(func() { cancel("second") })
 }
 
-// E4: a run that another process takes as it is cancelled here is stopped there.
+// E4, R17: a run that another process takes as it is cancelled here is stopped there; that
+// one does nothing about it, and is fenced.
 func TestCancelWhatAnotherTakes(t *testing.T) {
 	t.Parallel()
 	b, held := heldBus(t, "")
@@ -369,8 +370,12 @@ func TestCancelWhatAnotherTakes(t *testing.T) {
 	var cancelling sync.WaitGroup
 	defer cancelling.Wait()
 	cancelling.Go(func() {
-		if status, out, _ := b.do(http.MethodPost, "/v1/runs/"+string(run)+"/cancel", object{"reason": "enough"}); status != http.StatusOK {
-			t.Errorf("cancel: %d %v", status, out)
+		status, out, _ := b.do(http.MethodPost, "/v1/runs/"+string(run)+"/cancel", object{"reason": "enough"})
+		if p := first(b.events(string(run)), "run.cancelled"); status != http.StatusOK || out["status"] != "cancelled" || p["reason"] != "enough" {
+			t.Errorf("cancel: %d %v, %v", status, out, p)
+		}
+		if _, err := held.AppendEvents(t.Context(), e.Lease, agentbus.Event{Type: "agentbus.late"}); agentbus.CodeOf(err) != agentbus.CodeLeaseLost {
+			t.Errorf("the other process writes: %v", err)
 		}
 	})
 	for ctx, done := context.WithTimeout(t.Context(), time.Minute); ; {

@@ -34,6 +34,8 @@ func (s *stage) Cancel(context.Context, agentbus.RunID, string, string) error {
 	return nil
 }
 
+func (s *stage) Overtake(context.Context, agentbus.RunID) error { return nil }
+
 func (s *stage) Replay(context.Context, agentbus.ExecutionID) (*openwop.Divergence, error) {
 	return s.diverged, nil
 }

@@ -205,6 +205,15 @@ func (b *starts) Cancel(ctx context.Context, run agentbus.RunID, by, reason stri
 	return err
 }
 
+// Overtake ends a run that was cancelled, whoever drives it; see openwop.Starter.
+func (b *starts) Overtake(ctx context.Context, run agentbus.RunID) error {
+	err := b.endFrom(ctx, run, func(owner string) bool { return owner == b.owner })
+	if errors.Is(err, errAlone) {
+		return nil // only its driver can
+	}
+	return err
+}
+
 // Replay drives a conversation again over its record; see openwop.Starter.
 func (b *starts) Replay(ctx context.Context, id agentbus.ExecutionID) (*openwop.Divergence, error) {
 	e, found, err := b.store.Execution(ctx, id)

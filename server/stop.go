@@ -14,18 +14,23 @@ import (
 // endStopped ends a stopped run that nobody drives, so that who follows it reads
 // its end (E55). Who drives one learns that it was stopped.
 func (s *Server) endStopped(ctx context.Context, run agentbus.RunID) {
-	e, found, err := s.store.Execution(ctx, agentbus.ExecutionID(run))
-	if err != nil || !found || e.State == agentbus.RunDone || openwop.Drives(&e) || e.Lease.Owner != "" && s.alive(e.Lease.Owner) || !s.driven.begin(run) {
-		return
-	}
-	defer s.driven.end(run)
-	if err := s.end(ctx, &e); err != nil && agentbus.CodeOf(err) != agentbus.CodeRunConflict && !errors.Is(err, errAlone) {
+	if err := s.endFrom(ctx, run, s.alive); err != nil && agentbus.CodeOf(err) != agentbus.CodeRunConflict && !errors.Is(err, errAlone) {
 		s.log.LogAttrs(ctx, slog.LevelWarn, "stopped run not ended", slog.String("run", string(run)), slog.Any("error", err))
 	}
 }
 
-// end ends a conversation that was stopped, without asking anybody. Its caller has
-// begun to drive it.
+// endFrom ends a stopped run, unless it is driven by one of those whose lease counts.
+func (s *Server) endFrom(ctx context.Context, run agentbus.RunID, counts func(owner string) bool) error {
+	e, found, err := s.store.Execution(ctx, agentbus.ExecutionID(run))
+	if err != nil || !found || e.State == agentbus.RunDone || openwop.Drives(&e) || e.Lease.Owner != "" && counts(e.Lease.Owner) || !s.driven.begin(run) {
+		return err
+	}
+	defer s.driven.end(run)
+	return s.end(ctx, &e)
+}
+
+// end ends a conversation that was stopped, without asking anybody, from whoever has
+// its lease. Its caller has begun to drive it.
 func (s *Server) end(ctx context.Context, e *agentbus.Execution) error {
 	sp, ours := specOf(e)
 	if !ours || sp.Peers != nil {
@@ -40,6 +45,11 @@ func (s *Server) end(ctx context.Context, e *agentbus.Execution) error {
 	c, err := w.conversation(sp)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errAlone, err)
+	}
+	if owner := e.Lease.Owner; owner != "" && owner != s.owner {
+		if _, err := s.store.Open(ctx, *e, agentbus.Claim{TakeOver: e.Lease.Epoch}); err != nil {
+			return err
+		}
 	}
 	_, err = conversation.Run(context.WithoutCancel(ctx), c, o)
 	return err

@@ -116,6 +116,37 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// TestStopElsewhere: G14, a run that a process drives which does not serve, such as agentbus
+// run, halts when another one stops it, and not only when its lease is renewed.
+func TestStopElsewhere(t *testing.T) {
+	t.Parallel()
+	slow, called := newSilent(t)
+	yaml := fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1") + "workers: {lease: 1h}\n"
+	path := filepath.Join(t.TempDir(), "bus.db")
+	s, other := buildAt(t, path, yaml), buildAt(t, path, yaml)
+	defer closeAll(t, s, other)
+	run := agentbus.NewRunID()
+	halted := make(chan agentbus.Halt, 1)
+	go func() {
+		defer close(halted)
+		for e, err := range s.Converse(t.Context(), server.Start{Conversation: "outer", Seed: "go", Run: run}, nil) {
+			if err != nil {
+				t.Error(err)
+			}
+			if e.Result != nil {
+				halted <- e.Result.Halt
+			}
+		}
+	}()
+	<-called
+	if _, err := other.Stop(t.Context(), run, "ops"); err != nil {
+		t.Fatal(err)
+	}
+	if h := <-halted; h.Error == nil || h.Error.Code != agentbus.CodeRunStopped {
+		t.Errorf("the driver halted with %+v", h)
+	}
+}
+
 // TestStopNested: G14, also a run whose driver is itself an agent that is called.
 func TestStopNested(t *testing.T) {
 	t.Parallel()

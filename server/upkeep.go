@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -100,6 +101,37 @@ func (s *Server) stopToo(ctx context.Context, known map[agentbus.RunID]bool) {
 			known[run] = true
 			s.now().gateway.Stop(run)
 		}
+	}
+}
+
+// heed stops a run that is driven here as soon as another process has stopped it (G14),
+// until the function that it returns is called: a bus that does not serve looks for nothing
+// else.
+func (s *Server) heed(ctx context.Context, run agentbus.RunID) (leave func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(expireEvery)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			rung, release := s.watchStops()
+			all, err := s.store.StoppedRuns(ctx)
+			if err == nil && slices.Contains(all, run) {
+				s.now().gateway.Stop(run)
+				cancel()
+			}
+			select {
+			case <-rung:
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+			release()
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
 	}
 }
 

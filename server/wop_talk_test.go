@@ -411,6 +411,33 @@ conversations:
 	}
 }
 
+// E4, R17: a run is cancelled although the process that drives it says nothing: that one is
+// fenced, and the run ends here.
+func TestWireCancelsWhatASilentProcessDrives(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, "conversations:\n"+gated)
+	run := b.began(`{"workflowId":"gated","inputs":{"seed":"hello"}}`)
+	b.stands(run, "waiting-approval")
+	store := b.Server().Store()
+	e, _, err := store.Execution(t.Context(), agentbus.ExecutionID(run))
+	if err == nil {
+		e, err = store.Open(t.Context(), e, agentbus.Claim{Owner: "another", TTL: time.Hour})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/cancel", `{"reason":"enough"}`); status != http.StatusOK {
+		t.Error(status, out)
+	}
+	b.stands(run, "cancelled")
+	if _, err := store.AppendEvents(t.Context(), e.Lease, agentbus.Event{Type: "agentbus.late"}); agentbus.CodeOf(err) != agentbus.CodeLeaseLost {
+		t.Errorf("the other process writes: %v", err)
+	}
+	if end := payloadsOf(b.events(run), "run.cancelled"); len(end) != 1 || end[0]["reason"] != "enough" {
+		t.Error(end)
+	}
+}
+
 // E32, E40: any JSON is put in the place of a held decision, and of a moderator's one
 // that names one of the others, or ends it; what is neither leaves it waiting.
 func TestWireReplacesDecisions(t *testing.T) {

@@ -191,8 +191,8 @@ func (c *conn) readWithin(d, slack time.Duration) {
 		return
 	}
 	now := time.Now()
-	if left := c.readBy.Sub(now); c.unknown || left < d || left > d+slack {
-		c.readUntil(now.Add(d + slack))
+	if left := c.readBy.Sub(now); c.unknown || left < d || left-slack > d {
+		c.readUntil(now.Add(d).Add(slack)) // no duration may be as long as both
 	}
 }
 
@@ -200,7 +200,7 @@ func (c *conn) readWithin(d, slack time.Duration) {
 func (c *conn) writeWithin(d, slack time.Duration) {
 	now, until := time.Now(), time.Time{}
 	if d > 0 {
-		until = now.Add(d + slack)
+		until = now.Add(d).Add(slack)
 	}
 	if left := c.writeBy.Sub(now); c.late || d > 0 && left < d {
 		c.writeBy, c.late = until, false

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -128,6 +129,20 @@ func TestSlow(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// G3: the longest time there is is no time that is over.
+func TestLongestLimits(t *testing.T) {
+	t.Parallel()
+	p := newPipes()
+	start(t, p, echo, func(s *http1.Server) { s.ReadHeader, s.ReadBody, s.Idle = math.MaxInt64, math.MaxInt64, math.MaxInt64 })
+	l := p.dial(t)
+	for range 3 {
+		l.say(t, getA)
+		if _, got := l.hear(t, http.MethodGet); got != `GET /a "" <nil>` {
+			t.Error(got)
+		}
 	}
 }
 

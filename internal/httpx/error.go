@@ -63,7 +63,7 @@ func writeErrorHead(w http.ResponseWriter, e *agentbus.Error, status int) {
 		if wait <= 0 {
 			wait = DefaultRetryAfter
 		}
-		h.Set("Retry-After", strconv.FormatInt(max(1, int64((wait+time.Second-1)/time.Second)), 10))
+		h.Set("Retry-After", strconv.FormatInt(int64((wait-1)/time.Second)+1, 10))
 		h.Set("Retry-After-Ms", strconv.FormatInt(max(1, wait.Milliseconds()), 10))
 		h.Del("X-Should-Retry")
 	} else {

@@ -2,6 +2,7 @@ package httpx_test
 
 import (
 	"errors"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -60,6 +61,7 @@ func TestWriteErrorRetry(t *testing.T) {
 		{err: &agentbus.Error{Code: agentbus.CodeRateLimited}, status: 429, seconds: "1", ms: "1000", typ: "rate_limit_error", retryableBody: true},
 		{err: &agentbus.Error{Code: agentbus.CodeOverloaded, RetryAfter: 1500 * time.Millisecond}, status: 503, seconds: "2", ms: "1500", typ: "server_error", retryableBody: true},
 		{err: &agentbus.Error{Code: agentbus.CodeDraining, RetryAfter: time.Microsecond}, status: 503, seconds: "1", ms: "1", typ: "server_error", retryableBody: true},
+		{err: &agentbus.Error{Code: agentbus.CodeOverloaded, RetryAfter: math.MaxInt64}, status: 503, seconds: "9223372037", ms: "9223372036854", typ: "server_error", retryableBody: true},
 		{err: &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: 400}, status: 502, seconds: "1", ms: "1000", typ: "server_error", retryableBody: true},
 		{err: &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Status: 503, Final: true, RetryAfter: time.Second}, status: 502, should: "false", typ: "server_error"}, // R11
 		{err: &agentbus.Error{Code: agentbus.CodeUnauthenticated}, status: 401, should: "false", typ: "authentication_error", authenticate: `Bearer realm="agentbus"`},
