@@ -147,7 +147,7 @@ func TestApproveWhatServesACall(t *testing.T) {
 	}
 	status, body := send()
 	id := interruptID.FindString(body)
-	if status != 402 || id == "" {
+	if status != 402 || id == "" || !strings.Contains(body, "run run-1 waits") { // the run that trace and inbox know
 		t.Fatalf("%d %s", status, body)
 	}
 	there := map[string]string{"AGENTBUS_TOKEN": opsKey, "AGENTBUS_URL": b.admin}
