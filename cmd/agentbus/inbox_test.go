@@ -168,6 +168,9 @@ func TestApproveWhatServesACall(t *testing.T) {
 	if code, _, stderr := operate(t, env, "approve", id, "--resume", "--config", path); code != 2 || !strings.Contains(stderr, "sends that turn again") {
 		t.Errorf("%d %s", code, stderr)
 	}
+	if code, _, stderr := operate(t, env, "resume", "run-1", "--config", path); code != 2 || !strings.Contains(stderr, "the conversations of run run-1 serve calls") {
+		t.Errorf("%d %s", code, stderr)
+	}
 	want := "granted " + id + "; it serves a call of run run-1, and goes on when its caller sends that turn again; a task of A2A by itself\n"
 	if code, stdout, stderr := operate(t, env, "approve", id, "--config", path); code != 0 || stdout != want {
 		t.Errorf("%d %s%s", code, stdout, stderr)
