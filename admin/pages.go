@@ -106,7 +106,18 @@ func (a *API) failPage(w http.ResponseWriter, r *http.Request, err error) {
 		http.Redirect(w, r, "/console/signin?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
 		return
 	}
-	p := console.Page{Title: "Problem", Content: problemOf(err)}
+	told := problemOf(err)
+	if code == agentbus.CodeUnauthenticated {
+		screen := "/console/runs"
+		for _, s := range console.Screens() {
+			if strings.HasPrefix(r.URL.Path, s.URL) {
+				screen = s.URL
+			}
+		}
+		told.Title, told.Message, told.Next = "You are signed out", "Nothing was changed: the session is over, or its key was revoked.", ""
+		told.URL, told.Link = "/console/signin?next="+url.QueryEscape(screen), "Sign in"
+	}
+	p := console.Page{Title: "Problem", Content: told}
 	if x.who.Role == agentbus.PrincipalAdmin {
 		_ = a.frame(r, &p) // without it the page still says what is wrong
 	}
@@ -117,10 +128,10 @@ func (a *API) failPage(w http.ResponseWriter, r *http.Request, err error) {
 
 // problemOf is what people are told of an error: what callers are told of it.
 func problemOf(err error) console.Problem {
-	p := console.Problem{Title: "This did not work", Message: "the bus could not do this", Code: agentbus.CodeOf(err)}
+	p := console.Problem{Title: "This did not work", Message: "the bus could not do this", Code: agentbus.CodeOf(err), URL: "/console/runs", Link: "All runs"}
 	if e, ok := errors.AsType[*agentbus.Error](err); ok {
 		p.Message = e.Message
-		if e.Explain != nil {
+		if e.Explain != nil && !strings.HasPrefix(e.Explain.Next, "see GET ") { // which programs do; a page has links
 			p.Next = e.Explain.Next
 		}
 	}

@@ -23,7 +23,7 @@ func (a *API) showGraphPage(w http.ResponseWriter, r *http.Request) error {
 		}, kept(q, "sort")...)},
 		Empty: console.Empty{
 			Title: "Nobody called anybody", Text: "Agents are drawn here as soon as they are called: who called whom, how often, what failed, and what it cost.",
-			Command: "agentbus demo --keep",
+			Command: "agentbus call AGENT \"Say hello\"",
 		},
 	}
 	if c.Columns, err = sorted(c.Edges, edgeColumns(), sorting{path: "/console/graph", param: "sort", usual: "from", part: "calls", q: q}); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin/console"
+	"github.com/agentbus/agentbus/internal/typed"
 )
 
 const (
@@ -148,7 +149,7 @@ func headersOf(c *agentbus.CallRecord) []console.Header {
 
 // hops says whether the signed hops of the run are in order (C16).
 func (a *API) hops(ctx context.Context, p *runPage) string {
-	command := "agentbus trace verify " + shellOperand(string(p.Run))
+	command := "agentbus trace verify " + typed.Operand(string(p.Run))
 	if a.cfg.Hops == nil || len(p.record.Calls) > maxHopsCalls {
 		return "verify with " + command
 	}
@@ -166,10 +167,10 @@ func (a *API) hops(ctx context.Context, p *runPage) string {
 
 // rowCommands are what is done about a row in the terminal.
 func (p *runPage) rowCommands(r *treeRow) []console.Command {
-	run := shellOperand(string(p.Run))
+	run := typed.Operand(string(p.Run))
 	commands := []console.Command{{Name: "Copy trace command", Text: "agentbus trace " + run}}
 	if r.Interrupt != nil {
-		id := shellWord(string(r.Interrupt.ID))
+		id := typed.Word(string(r.Interrupt.ID))
 		return append(commands, console.Command{Name: "Copy approve", Text: "agentbus approve " + id}, console.Command{Name: "Copy deny", Text: "agentbus deny " + id})
 	}
 	if r.Call != nil {
@@ -188,9 +189,9 @@ func curlOf(c *agentbus.CallRecord) string {
 	var b strings.Builder
 	b.WriteString(`curl "$AGENTBUS_URL/v1/chat/completions" -H "Authorization: Bearer $AGENTBUS_TOKEN" -H 'Content-Type: application/json'`)
 	for _, name := range slices.Sorted(maps.Keys(lineage)) {
-		b.WriteString(" -H " + shellWord(strings.ToLower(name)+": "+lineage.Get(name)))
+		b.WriteString(" -H " + typed.Word(strings.ToLower(name)+": "+lineage.Get(name)))
 	}
 	body := map[string]any{"model": c.Agent, "messages": []map[string]string{{"role": "user", "content": "…"}}}
 	line, _ := encode(body) // strings can be encoded
-	return b.String() + " -d " + shellWord(strings.TrimSpace(string(line)))
+	return b.String() + " -d " + typed.Word(strings.TrimSpace(string(line)))
 }

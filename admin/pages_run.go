@@ -13,6 +13,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/admin/console"
+	"github.com/agentbus/agentbus/internal/typed"
 )
 
 // linesShown is how many rows of a tree a page of the console has.
@@ -242,7 +243,7 @@ func shortTurn(r *treeRow, run agentbus.RunID) string {
 
 // commands are what is done about a run in the terminal.
 func (p *runPage) commands() []console.Command {
-	run := shellOperand(string(p.Run))
+	run := typed.Operand(string(p.Run))
 	c := []console.Command{{Name: "Trace", Text: "agentbus trace " + run}}
 	if len(p.record.Executions) == 0 {
 		return c
@@ -252,25 +253,6 @@ func (p *runPage) commands() []console.Command {
 		c = append(c, console.Command{Name: "Resume", Text: "agentbus resume " + run})
 	}
 	return c
-}
-
-// shellWord is s as one word of a shell.
-func shellWord(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:#@%+=", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 && s[0] != '-' {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// shellOperand is s as the last word of a command of ours, and not a flag of it.
-func shellOperand(s string) string {
-	if strings.HasPrefix(s, "-") {
-		return "-- " + shellWord(s)
-	}
-	return shellWord(s)
 }
 
 // compare finds where the transcripts of two runs part.

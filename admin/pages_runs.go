@@ -32,7 +32,7 @@ func (a *API) showRunsPage(w http.ResponseWriter, r *http.Request) error {
 	c := console.Runs{
 		Columns: runColumns(values), Filters: runFilters(values),
 		Pager: console.Pager{Text: howMany(len(l.Data), &q)},
-		Empty: console.Empty{Title: "No runs yet", Text: "A run is the whole of what one origin sets off: a conversation, or a call and the calls that are made to answer it.", Command: "agentbus run --agent URL#model \"Say hello\""},
+		Empty: console.Empty{Title: "No runs yet", Text: "A run is the whole of what one origin sets off: a conversation, or a call and the calls that are made to answer it.", Command: "agentbus run --agent URL#MODEL --agent URL#MODEL \"Say hello\""},
 		Live:  "/console/live?" + with(values, "last", version(l)),
 	}
 	if q.after != "" {

@@ -115,6 +115,12 @@ func TestSignIn(t *testing.T) {
 	if got := b.form("/console/runs", cookie, nil); got.status != http.StatusSeeOther {
 		t.Errorf("the key is revoked, the session goes on: %d", got.status)
 	}
+	for path, screen := range map[string]string{"/console/inbox/int_1": "%2Fconsole%2Finbox", "/console/signout": "%2Fconsole%2Fruns"} { // told in words of the page, with the way back
+		got := b.form(path, cookie, url.Values{"csrf": {page.csrf()}})
+		if got.status != http.StatusUnauthorized || !strings.Contains(got.body, "You are signed out") || !strings.Contains(got.body, `href="/console/signin?next=`+screen+`"`) {
+			t.Errorf("POST %s: %d %s", path, got.status, got.body)
+		}
+	}
 }
 
 // Sessions are bounded: the oldest one ends.

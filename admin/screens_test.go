@@ -64,7 +64,7 @@ func TestScreensOfAnEmptyBus(t *testing.T) {
 	t.Parallel()
 	b := open(t, func(c *admin.Config) { c.Agents = &directory{} })
 	for path, texts := range map[string][]string{
-		"/console/graph": {"Nobody called anybody", "agentbus demo"}, "/console/payers": {"agentbus keys create"},
+		"/console/graph": {"Nobody called anybody", "agentbus call"}, "/console/payers": {"agentbus keys create"},
 		"/console/agents": {"agentbus init"}, "/console/inbox": {"Nothing waits"},
 	} {
 		a := b.request(http.MethodGet, path, adminKey, "")

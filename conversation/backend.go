@@ -152,13 +152,13 @@ func conclusion(ctx context.Context, r *Result) (agentbus.Chunk, error) {
 		return agentbus.Chunk{}, &e
 	case h.Kind == agentbus.HaltBudget:
 		return agentbus.Chunk{}, &agentbus.Error{
-			Code: agentbus.CodeBudgetExceeded, Message: "run " + string(r.Execution) + " halted: " + h.String(),
-			Explain: &agentbus.Explain{Rule: "R8", Observed: h.Spent.USD(), Limit: h.Limit.USD(), Next: "raise the budget and resume the run"},
+			Code: agentbus.CodeBudgetExceeded, Message: "run " + string(r.Run) + " halted: " + h.String(),
+			Explain: &agentbus.Explain{Rule: "R8", Observed: h.Spent.USD(), Limit: h.Limit.USD(), Next: "raise budget_usd of the conversation"},
 		}
 	case ctx.Err() != nil:
-		return agentbus.Chunk{}, fmt.Errorf("run %s: %w", r.Execution, context.Cause(ctx))
+		return agentbus.Chunk{}, fmt.Errorf("run %s: %w", r.Run, context.Cause(ctx))
 	}
-	return agentbus.Chunk{}, &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "run " + string(r.Execution) + " was aborted"}
+	return agentbus.Chunk{}, &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "run " + string(r.Run) + " was aborted"}
 }
 
 // waiting is what a call ends with whose run waits: what was asked, and what has
@@ -170,7 +170,7 @@ func waiting(r *Result) error {
 		Code: r.asked.Code, Message: r.Halt.Participant + ": " + r.asked.Message, Ask: &ask, Children: r.Children,
 		Explain: &agentbus.Explain{
 			Rule: "R22", Observed: string(r.Halt.Wait.Interrupts[0]),
-			Next: "run " + string(r.Execution) + " waits: resolve the interrupt, and send the same turn again",
+			Next: "run " + string(r.Run) + " waits: resolve the interrupt, and send the same turn again",
 		},
 	}
 }

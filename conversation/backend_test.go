@@ -172,7 +172,7 @@ func TestNestedHalts(t *testing.T) {
 		"participant error": {a.swarm(1, "x", a.streams(refusal), "y", a.says("y")), agentbus.Error{Code: refusal.Code, Message: "x: no", Status: 429, Explain: refusal.Explain}},
 		"budget": {conversation.Backend(conversation.BackendConfig{Conversation: poor}), agentbus.Error{
 			Code: agentbus.CodeBudgetExceeded, Message: "run r halted: budget ($0.000010 of $0.000010)",
-			Explain: &agentbus.Explain{Rule: "R8", Observed: "0.000010", Limit: "0.000010", Next: "raise the budget and resume the run"},
+			Explain: &agentbus.Explain{Rule: "R8", Observed: "0.000010", Limit: "0.000010", Next: "raise budget_usd of the conversation"},
 		}},
 		"no turn": {a.swarm(0, "x", a.says("x"), "y", a.says("y")), agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "conversation: max_turns: must be at least 1, not 0"}},
 	} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/faults"
+	"github.com/agentbus/agentbus/internal/typed"
 )
 
 // loop takes turns until it returns why the run halts. Without a halt it
@@ -182,7 +183,7 @@ func (d *driver) unforced(err error, t *agentbus.Turn) error {
 	at := strconv.Itoa(t.Index - d.execution.First)
 	return &agentbus.Error{
 		Code: agentbus.CodeRunConflict, Message: "turn " + at + " was begun already, and is another one in the definition that is forced",
-		Explain: &agentbus.Explain{Rule: "R15", Next: "agentbus replay " + string(d.execution.Run) + " --from " + at + " begins a new run at that turn, with the turns before it"},
+		Explain: &agentbus.Explain{Rule: "R15", Next: "agentbus replay " + typed.Operand(string(d.execution.Run), "--from "+at) + " begins a new run at that turn, with the turns before it"},
 		Err:     err,
 	}
 }

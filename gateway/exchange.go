@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 	"github.com/agentbus/agentbus/internal/httpx"
 )
 
@@ -276,6 +278,9 @@ func (x *exchange) refuseOrLeave(w http.ResponseWriter, err error) {
 func (x *exchange) end(err error) {
 	e := agentbus.AsError(err)
 	x.record.Code, x.record.Message, x.record.Status = e.Code, e.Message, e.Code.Status()
+	if told, ok := errors.AsType[*a2a.Error](err); ok && told.Err != nil {
+		x.record.Status = told.Status // as the caller reads it: of a method that a path does not take it is 405
+	}
 	if x.record.State == "" {
 		x.record.State = agentbus.CallRefused
 	}

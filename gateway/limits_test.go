@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
@@ -157,14 +158,26 @@ func TestTimes(t *testing.T) {
 		told <- struct{}{}
 	})
 	b := newBus(t, func(c *gateway.Config) { c.CallTimeout, c.IdleTimeout = 2*time.Second, 500*time.Millisecond }, silent, stalls, drips)
-	refused(t, "silent", b.call("silent", turn("silent", "t")...), http.StatusGatewayTimeout, agentbus.CodeDeadlineExceeded)
+	late := func(b *bus, name, run, limit string) {
+		t.Helper()
+		got := b.call(name, turn(run, "t")...)
+		refused(t, run, got, http.StatusGatewayTimeout, agentbus.CodeDeadlineExceeded)
+		if next := gjson.Get(got.body, "error.explain.next").Str; !strings.HasSuffix(next, "raise "+limit) {
+			t.Errorf("%s: told to %q, want %s", run, next, limit)
+		}
+	}
+	late(b, "silent", "silent", "limits.call_timeout")
 	for _, name := range []string{"stalls", "drips"} {
 		got := b.stream(name, turn(name, "t")...)
 		if got.err == nil || !strings.Contains(got.body, `"code":"deadline_exceeded"`) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	refused(t, "stalls", b.call("stalls", turn("stalls2", "t")...), http.StatusGatewayTimeout, agentbus.CodeDeadlineExceeded)
+	late(b, "stalls", "stalls2", "limits.stream_idle")
+	begins := newAgent(t, "begins", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	way := transport(t)
+	way.ResponseHeaderTimeout, begins.Transport = 200*time.Millisecond, way
+	late(newBus(t, nil, begins), "begins", "begins", "limits.response_header")
 	for range 4 {
 		<-told
 	}

@@ -50,6 +50,7 @@ func TestAccessLog(t *testing.T) {
 		func() answer {
 			return b.send(http.MethodGet, "/agents/critic/a%0ab", "", append(turn("r", "g"), asAlice)...)
 		},
+		func() answer { return b.send(http.MethodGet, "/a2a/critic", "", asAlice) },
 	} {
 		got := do()
 		ids = append(ids, got.header.Get("x-request-id"))
@@ -76,6 +77,7 @@ func TestAccessLog(t *testing.T) {
 		{"state": "voided", "status": 503.0, "code": "agent_unavailable", "cost_micros": 0.0},
 		{"state": "voided", "status": 502.0, "code": "agent_unavailable", "cost_micros": 0.0},
 		{"state": "passed", "status": 200.0, "code": "", "method": "GET", "path": "/agents/critic/a\nb"},
+		{"state": "refused", "status": 405.0, "code": "invalid_request"},
 	} {
 		if diff := cmp.Diff(all, slices.Sorted(maps.Keys(lines[i]))); diff != "" {
 			t.Errorf("line %d: fields (-want +got):\n%s", i, diff)

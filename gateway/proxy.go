@@ -355,7 +355,7 @@ func transportError(ctx context.Context, err error) error {
 	case errors.Is(cause, errTooLong), errors.Is(cause, errIdle), ctx.Err() == nil && errors.As(err, &timeout) && timeout.Timeout():
 		return &agentbus.Error{
 			Code: agentbus.CodeDeadlineExceeded, Message: "the agent did not answer in time", Err: errors.Join(err, cause),
-			Explain: &agentbus.Explain{Rule: "G3", Next: "send the same turn again, or ask the operator to raise limits.call_timeout"},
+			Explain: &agentbus.Explain{Rule: "G3", Next: "send the same turn again" + raise(err, cause)},
 		}
 	case errors.Is(cause, errRunStopped):
 		return errRunStopped
@@ -371,6 +371,21 @@ func transportError(ctx context.Context, err error) error {
 		Code: agentbus.CodeAgentUnavailable, Message: "the agent could not be reached, or its answer broke off", Err: errors.Join(err, cause),
 		Explain: &agentbus.Explain{Next: "send the same turn again; it is charged once"},
 	}
+}
+
+// raise says which limit an agent that did not answer in time ran into; there is
+// none for how long it may take to accept a connection.
+func raise(err, cause error) string {
+	limit := "limits.response_header"
+	switch op, ok := errors.AsType[*net.OpError](err); {
+	case errors.Is(cause, errTooLong):
+		limit = "limits.call_timeout"
+	case errors.Is(cause, errIdle):
+		limit = "limits.stream_idle"
+	case ok && op.Op == "dial":
+		return ""
+	}
+	return ", or ask the operator to raise " + limit
 }
 
 // fail ends a call that has no answer: the attempt is voided, the caller reads

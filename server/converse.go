@@ -233,7 +233,7 @@ func (s *wiring) resumed(ctx context.Context, st *Start, o *conversation.Options
 		return sp, err
 	}
 	if !found {
-		return sp, notDriven(st.Run)
+		return sp, s.notOwn(ctx, st.Run)
 	}
 	if err := json.Unmarshal(e.Spec, &sp); err != nil {
 		return sp, fmt.Errorf("run %s was not begun by this program: %w", st.Run, err)

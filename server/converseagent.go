@@ -8,6 +8,7 @@ import (
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
 	"github.com/agentbus/agentbus/gateway"
+	"github.com/agentbus/agentbus/internal/typed"
 	"github.com/agentbus/agentbus/server/config"
 )
 
@@ -110,7 +111,7 @@ func driven(run agentbus.RunID, owner string) error {
 		Code: agentbus.CodeRunConflict, Message: "run " + string(run) + " is being driven by " + processOf(owner),
 		Explain: &agentbus.Explain{
 			Rule: "R17", Observed: owner,
-			Next: "watch it with agentbus trace " + string(run) + "; it can be resumed when that process has ended, or has not renewed its lease",
+			Next: "watch it with agentbus trace " + typed.Operand(string(run)) + "; it can be resumed when that process has ended, or has not renewed its lease",
 		},
 	}
 }

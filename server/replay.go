@@ -54,6 +54,22 @@ func notDriven(run agentbus.RunID) error {
 	}
 }
 
+// notOwn answers for a run that no driver of this store ran as its own: what
+// conversations serve inside of its calls goes on for who called (R22).
+func (s *wiring) notOwn(ctx context.Context, run agentbus.RunID) error {
+	within, err := s.store.Executions(ctx, run)
+	switch {
+	case err != nil:
+		return err
+	case len(within) == 0:
+		return notDriven(run)
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeInvalidRequest, Message: "the conversations of run " + string(run) + " serve calls: nobody else would read what they say",
+		Explain: &agentbus.Explain{Rule: "R22", Next: "who called sends that turn again, or the request as a new turn"},
+	}
+}
+
 // replay replays one execution.
 func (s *wiring) replay(ctx context.Context, e *agentbus.Execution, above map[place]agentbus.TurnID) (Replay, error) {
 	r := Replay{Execution: e.ID, Conversation: e.Conversation}

@@ -154,4 +154,6 @@ type Problem struct {
 	Message string
 	Next    string
 	Code    agentbus.Code
+	URL     string // where to go on, and what that is called
+	Link    string
 }

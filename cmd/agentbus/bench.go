@@ -19,7 +19,7 @@ type benchVerb struct {
 	Agent    string        `arg:"" optional:"" complete:"agent" help:"The agent of the bus of --server to call. Without: a bus of this program's own, beside the configured store, and an agent that answers at once."`
 	Server   string        `placeholder:"URL" help:"The running bus, such as http://127.0.0.1:8080; AGENTBUS_TOKEN is a key of it."`
 	Direct   string        `placeholder:"URL#MODEL" help:"The same agent without the bus, to compare with; its key is in the variable of --key-env."`
-	KeyEnv   string        `name:"key-env" default:"OPENAI_API_KEY" placeholder:"NAME" help:"Variable with the key of --direct."`
+	KeyEnv   string        `name:"key-env" default:"OPENAI_API_KEY" placeholder:"NAME" help:"Variable with the key of --direct; else OPENAI_API_KEY."`
 	Calls    int           `default:"5000" help:"At most this many calls to each."`
 	Duration time.Duration `default:"10s" help:"At most this long, all in all; what is under way then is waited for."`
 	Clients  int           `short:"c" default:"16" help:"Callers at once."`

@@ -17,13 +17,13 @@ import (
 type conformanceVerb struct {
 	URL            string        `arg:"" name:"url" help:"The endpoint, such as http://127.0.0.1:8080."`
 	Agent          string        `placeholder:"NAME" help:"The model under which the endpoint knows the agent of this check; without, what arrives behind the endpoint is not looked at."`
-	AgentListen    string        `default:"127.0.0.1:0" placeholder:"ADDR" help:"Where the agent of this check listens, host:port."`
+	AgentListen    string        `default:"127.0.0.1:0" placeholder:"ADDR" help:"Where the agent of this check listens, host:port; else on loopback, at a port that is free."`
 	Wait           time.Duration `default:"0s" help:"How long the endpoint may take to know the agent."`
-	KeyEnv         string        `default:"AGENTBUS_TOKEN" placeholder:"NAME" help:"Variable with a key of the endpoint."`
+	KeyEnv         string        `default:"AGENTBUS_TOKEN" placeholder:"NAME" help:"Variable with a key of the endpoint; else AGENTBUS_TOKEN."`
 	SecondKeyEnv   string        `placeholder:"NAME" help:"Variable with a key of another principal."`
 	RelayKeyEnv    string        `placeholder:"NAME" help:"Variable with a key of an inter-agent caller."`
 	DepthLimit     int           `default:"4" help:"Depth at which the endpoint refuses."`
-	MaxBody        int64         `default:"4194304" placeholder:"BYTES" help:"Largest request body that the endpoint takes."`
+	MaxBody        int64         `default:"4194304" placeholder:"BYTES" help:"Largest request body that the endpoint takes; else 4 MiB."`
 	Timeout        time.Duration `default:"10s" help:"Of one check."`
 	AllowPlaintext bool          `help:"Send the keys over plain HTTP to another machine."`
 	Only           []string      `placeholder:"RULE" help:"Only checks of these rules, or with these ids."`

@@ -201,12 +201,12 @@ func (a *app) driving(ctx context.Context) (*server.Server, reasons, error) {
 // halt is.
 func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st server.Start) error {
 	show, stop := a.shower(ctx, s, st)
-	leave := "agentbus: left; go on later with: agentbus resume " + string(st.Run)
+	leave := "agentbus: left; go on later with: agentbus resume " + operand(st.Run)
 	a.parting.Store(&leave)
 	defer a.parting.Store(nil)
 	defer context.AfterFunc(ctx, func() {
 		if !a.JSON {
-			show.note("agentbus: stopping; press Ctrl-C again to leave at once; go on later with: agentbus resume " + string(st.Run))
+			show.note("agentbus: stopping; press Ctrl-C again to leave at once; go on later with: agentbus resume " + operand(st.Run))
 		}
 	})()
 	result, err := follow(s.Converse(ctx, st, a.key), show)
@@ -214,7 +214,7 @@ func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st se
 	if agentbus.CodeOf(err) == agentbus.CodeLeaseLost {
 		return &agentbus.Error{
 			Code: agentbus.CodeLeaseLost, Message: "another driver goes on with run " + string(st.Run) + ": this one was silent for longer than its lease", Err: err,
-			Explain: &agentbus.Explain{Rule: "R17", Next: "watch it with agentbus trace " + string(st.Run)},
+			Explain: &agentbus.Explain{Rule: "R17", Next: "watch it with agentbus trace " + operand(st.Run)},
 		}
 	}
 	if err != nil {
@@ -228,7 +228,7 @@ func (a *app) converse(ctx context.Context, s *server.Server, why reasons, st se
 	if err := halted(ctx, result, why.why(), ""); err != nil || a.lost == nil {
 		return err
 	}
-	return &failure{exit: exitFailed, what: "the run is over, but what it came to could not be printed", why: cause(a.lost), next: "see agentbus trace " + string(st.Run)}
+	return &failure{exit: exitFailed, what: "the run is over, but what it came to could not be printed", why: cause(a.lost), next: "see agentbus trace " + operand(st.Run)}
 }
 
 // unknownToken says of a credential that nobody knows where it came from.
@@ -243,16 +243,16 @@ func unknownToken(err error) error {
 // last attempt that failed, if any did; beside is where the run can be resumed, when
 // that is not here.
 func halted(ctx context.Context, r *conversation.Result, why, beside string) error {
-	resume, paused := beside+"agentbus resume "+string(r.Run), "paused: "
+	resume, paused := beside+"agentbus resume "+operand(r.Run), "paused: "
 	if r.Halt.Failed { // by on_halt: fail
-		resume, paused = "see agentbus trace "+string(r.Run)+"; it is over, run it anew", "failed: "
+		resume, paused = "see agentbus trace "+operand(r.Run)+"; it is over, run it anew", "failed: "
 	}
 	switch h := &r.Halt; h.Kind {
 	case agentbus.HaltBudget:
 		if h.LimitTokens > 0 {
-			resume = "see agentbus trace " + string(r.Run) + "; run it anew with more tokens"
+			resume = "see agentbus trace " + operand(r.Run) + "; run it anew with more tokens"
 		} else if !h.Failed {
-			resume += " --max-usd USD, with more than that"
+			resume = beside + "agentbus resume " + operand(r.Run, "--max-usd USD") + ", with more than that"
 		}
 		return &failure{exit: exitBudget, what: paused + h.String(), why: h.Reason, next: resume}
 	case agentbus.HaltParticipantError:
@@ -280,9 +280,9 @@ func halted(ctx context.Context, r *conversation.Result, why, beside string) err
 	case agentbus.HaltWaitingAuth:
 		return &failure{exit: exitWaiting, what: "waiting-auth: " + h.Reason, next: "set AGENTBUS_TOKEN to a key of who pays; then " + resume}
 	case agentbus.HaltDeadline:
-		return &failure{exit: exitFailed, what: "over: its time was up after " + plural(h.Turns, "turn"), next: "see agentbus trace " + string(r.Run)}
+		return &failure{exit: exitFailed, what: "over: its time was up after " + plural(h.Turns, "turn"), next: "see agentbus trace " + operand(r.Run)}
 	case agentbus.HaltRecursionLimit:
-		return &failure{exit: exitFailed, what: "failed: " + h.String(), next: "see agentbus trace " + string(r.Run) + "; run it anew with a higher recursionLimit"}
+		return &failure{exit: exitFailed, what: "failed: " + h.String(), next: "see agentbus trace " + operand(r.Run) + "; run it anew with a higher recursionLimit"}
 	case agentbus.HaltDone, agentbus.HaltMaxTurns, agentbus.HaltPredicate:
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/conversation"
 )
 
 // ran is what run and resume print under --json.
@@ -277,5 +278,26 @@ func TestAgentThatIsDownSaysWhy(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, told.Error); diff != "" || code != int(exitAgent) {
 		t.Errorf("exit %d (-want +got):\n%s", code, diff)
+	}
+}
+
+// What is told to be typed is about the run, however a caller named that.
+func TestHintsOfOddlyNamedRuns(t *testing.T) {
+	t.Parallel()
+	const run = "-it's"
+	const typed = `-- '-it'\''s'`
+	for command, h := range map[string]agentbus.Halt{
+		"agentbus resume " + typed:                 {Kind: agentbus.HaltAbort},
+		"agentbus resume --max-usd USD " + typed:   {Kind: agentbus.HaltBudget},
+		"; then agentbus resume " + typed:          {Kind: agentbus.HaltWaiting, Wait: &agentbus.Wait{Interrupts: []agentbus.InterruptID{"int_1"}}},
+		"see agentbus trace " + typed:              {Kind: agentbus.HaltDeadline},
+		"see agentbus trace " + typed + "; run it": {Kind: agentbus.HaltRecursionLimit},
+	} {
+		if p := describe(halted(t.Context(), &conversation.Result{Run: run, Halt: h}, "", "")); !strings.Contains(p.Next, command) {
+			t.Errorf("%s: told to type %q, want %q", h.Kind, p.Next, command)
+		}
+	}
+	if told := summed(run, &agentbus.Halt{Kind: agentbus.HaltDone}, 1, agentbus.Usage{}, 0); !strings.HasSuffix(told, "agentbus trace "+typed) {
+		t.Error(told)
 	}
 }

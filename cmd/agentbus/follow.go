@@ -111,7 +111,7 @@ func (f *follower) all(ctx context.Context, show func(*news) error) error {
 			return nil
 		}
 		if l := f.top.Lease; f.top.State == agentbus.RunRunning && !l.Expires.IsZero() && time.Now().After(l.Expires) {
-			return &failure{exit: exitFailed, what: "nobody drives run " + string(f.run) + " any more", why: "its lease has ended", next: "agentbus resume " + string(f.run)}
+			return &failure{exit: exitFailed, what: "nobody drives run " + string(f.run) + " any more", why: "its lease has ended", next: "agentbus resume " + operand(f.run)}
 		}
 		if err := f.look(ctx, len(events) > 0); err != nil {
 			return err

@@ -167,7 +167,7 @@ func (v *deciding) decide(ctx context.Context, a *app, r agentbus.Resolution) er
 	}
 	how := goesOn(&i)
 	if ownRun(&i) {
-		how = "its run goes on where agentbus serve drives this store, or with: agentbus resume " + harmless(string(i.Run))
+		how = "its run goes on where agentbus serve drives this store, or with: agentbus resume " + operand(i.Run)
 	}
 	return a.answer(i, fmt.Sprintf("%s %s; %s\n", r.Decision, i.ID, how))
 }

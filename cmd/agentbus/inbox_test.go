@@ -147,7 +147,7 @@ func TestApproveWhatServesACall(t *testing.T) {
 	}
 	status, body := send()
 	id := interruptID.FindString(body)
-	if status != 402 || id == "" {
+	if status != 402 || id == "" || !strings.Contains(body, "run run-1 waits") { // the run that trace and inbox know
 		t.Fatalf("%d %s", status, body)
 	}
 	there := map[string]string{"AGENTBUS_TOKEN": opsKey, "AGENTBUS_URL": b.admin}
@@ -166,6 +166,9 @@ func TestApproveWhatServesACall(t *testing.T) {
 		}
 	}
 	if code, _, stderr := operate(t, env, "approve", id, "--resume", "--config", path); code != 2 || !strings.Contains(stderr, "sends that turn again") {
+		t.Errorf("%d %s", code, stderr)
+	}
+	if code, _, stderr := operate(t, env, "resume", "run-1", "--config", path); code != 2 || !strings.Contains(stderr, "the conversations of run run-1 serve calls") {
 		t.Errorf("%d %s", code, stderr)
 	}
 	want := "granted " + id + "; it serves a call of run run-1, and goes on when its caller sends that turn again; a task of A2A by itself\n"

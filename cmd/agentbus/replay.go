@@ -72,7 +72,7 @@ func (v *replayVerb) replay(ctx context.Context, a *app, s *server.Server) error
 			if diverged == nil {
 				diverged = &failure{
 					exit: exitFailed, what: "the replay diverges at " + harmless(r.Divergence.String()),
-					why: "the record was changed, or this program or a plan decides otherwise than then", next: "see agentbus events " + v.ID,
+					why: "the record was changed, or this program or a plan decides otherwise than then", next: "see agentbus events " + operand(agentbus.RunID(v.ID)),
 				}
 			}
 		}
@@ -124,7 +124,7 @@ func compare(ctx context.Context, a *app, s server.Store, one, other agentbus.Ru
 	if err := a.answer(d, harmless(b.String())); err != nil || !parted {
 		return err
 	}
-	return &failure{exit: exitFailed, what: fmt.Sprintf("the transcripts differ from turn %d on", d.Same), next: fmt.Sprintf("see agentbus events %s, and of %s", one, other)}
+	return &failure{exit: exitFailed, what: fmt.Sprintf("the transcripts differ from turn %d on", d.Same), next: "see agentbus events " + operand(one) + ", and agentbus events " + operand(other)}
 }
 
 // transcript returns the turns of a run that are done, top level only.

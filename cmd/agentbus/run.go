@@ -20,8 +20,8 @@ type cli struct {
 	Init    initVerb    `cmd:"" help:"Write a commented agentbus.yaml that works at once, offline."`
 	Serve   serveVerb   `cmd:"" help:"Run the bus."`
 	Demo    demoVerb    `cmd:"" help:"Show the main job, offline and without a key: a conversation, a nested call, a refusal, a retry, a kill and a resume."`
-	Run     runVerb     `cmd:"" help:"Drive a conversation here."`
-	Resume  resumeVerb  `cmd:"" help:"Go on with a run that was stopped or cut off."`
+	Run     runVerb     `cmd:"" help:"Drive a conversation, here or at a bus that serves."`
+	Resume  resumeVerb  `cmd:"" help:"Go on with a run that paused or was cut off."`
 	Call    callVerb    `cmd:"" help:"Call one agent of a running bus; inside a program that is an agent, as the turn it serves."`
 	Stop    stopVerb    `cmd:"" help:"Cut every live call of a run at a serving bus, and refuse new ones."`
 	Inbox   inboxVerb   `cmd:"" help:"List what runs wait for: approvals, payments, answers."`

@@ -109,13 +109,13 @@ func (w *wire) shown(ctx context.Context, a *app, run agentbus.RunID, name strin
 	l := a.live()
 	if l == nil {
 		defer context.AfterFunc(ctx, func() {
-			fmt.Fprintf(a.stderr, "\n%s%s\n", left, run) //nolint:errcheck // nobody is left to tell
+			fmt.Fprintf(a.stderr, "\n%s%s\n", left, operand(run)) //nolint:errcheck // nobody is left to tell
 		})()
 		return w.follow(ctx, run, func(d *eventlog.Doc) error { return a.told(d, name) })
 	}
 	tree := &watch{live: l}
 	l.calls = tree.calls
-	defer context.AfterFunc(ctx, func() { l.note(left + string(run)) })()
+	defer context.AfterFunc(ctx, func() { l.note(left + operand(run)) })()
 	stop := w.watching(ctx, tree, run)
 	end := l.turning()
 	halt, err := w.follow(ctx, run, func(d *eventlog.Doc) error { return tree.news(newsOf(d, name)) })

@@ -188,7 +188,7 @@ func summary(r *conversation.Result) string {
 
 // summed is what a run came to, in a line.
 func summed(run agentbus.RunID, h *agentbus.Halt, turns int, u agentbus.Usage, spent agentbus.Micros) string {
-	return fmt.Sprintf("%s · %s · tokens %d in, %d out · $%s · agentbus trace %s", harmless(h.String()), plural(turns, "turn"), u.InputTokens, u.OutputTokens, spent.USD(), run)
+	return fmt.Sprintf("%s · %s · tokens %d in, %d out · $%s · agentbus trace %s", harmless(h.String()), plural(turns, "turn"), u.InputTokens, u.OutputTokens, spent.USD(), operand(run))
 }
 
 // resultJSON is a result as --json prints it.

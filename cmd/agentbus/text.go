@@ -12,6 +12,9 @@ import (
 	"unicode"
 
 	"golang.org/x/term"
+
+	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/typed"
 )
 
 func plural(n int, what string) string {
@@ -91,6 +94,11 @@ func harmless(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// operand is a run in a command that somebody is told to type, with flags.
+func operand(run agentbus.RunID, flags ...string) string {
+	return typed.Operand(harmless(string(run)), flags...)
 }
 
 // colours reports whether w is a terminal that shows them, and the user has not

@@ -31,7 +31,7 @@ func (v *traceVerb) verify(ctx context.Context, a *app) error {
 	}
 	return &failure{
 		exit: exitFailed, what: "the signed hops of run " + harmless(v.Verified) + " are not in order", why: harmless(verdict.Fault),
-		next: "do not believe the calls of this run until it is explained: agentbus trace " + harmless(v.Verified) + " shows them",
+		next: "do not believe the calls of this run until it is explained: agentbus trace " + operand(agentbus.RunID(v.Verified)) + " shows them",
 	}
 }
 

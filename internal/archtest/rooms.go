@@ -29,6 +29,7 @@ var rooms = []room{
 	{path: "internal/faults", floor: 1, reach: 0},
 	{path: "internal/guard", floor: 1, reach: 0},
 	{path: "internal/measure", floor: 1, reach: 0},
+	{path: "internal/typed", floor: 1, reach: nothing},
 
 	{path: "policy", floor: 2, reach: 1},
 	{path: "conversation", floor: 2, reach: 1},

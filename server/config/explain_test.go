@@ -103,7 +103,7 @@ agents: {echo: {kind: builtin, builtin: echo, price: {call: 0.001}}}
 	for _, key := range []string{
 		"limits.max_depth", "retention", "agents.echo", "agents.echo.price.input", "agents.other.output", "agents.other.manifest", "keys[0].secret", "keys[7].id",
 		"conversations", "conversations.chat.participants[0].auth", "tls", "budgets[].usd", "budgets.usd", "keys[x]", "resolver.domains", "agents.echo.headers.x-team",
-		"limit.max_depth", "limits.max_dept", "limits.x", "listen.x", "", "..", "agents.echo.price.call.x",
+		"limit.max_depth", "limits.max_dept", "limits.x", "listen.x", "", "..", "agents.echo.price.call.x", "agents[0].url", "conversations.[1]",
 	} {
 		told.WriteString("$ " + key + "\n")
 		topic, err := c.Topic(key)

@@ -41,6 +41,8 @@ func (c *Config) Topic(path string) (Topic, error) {
 			}
 			f = fieldsOf(v.Type())[i]
 			v, at = v.Field(f.index), join(at, name)
+		case v.Kind() == reflect.Map && name[0] == '[':
+			return Topic{}, errors.New("what is below " + at + " has names; write " + join(at, "NAME"))
 		case v.Kind() == reflect.Map:
 			v, at = entryOf(v, name), join(at, name)
 			f.typ = v.Type()
