@@ -274,7 +274,7 @@ func (x *exchange) refuseOrLeave(w http.ResponseWriter, err error) {
 // end records what one of our own errors made of the request.
 func (x *exchange) end(err error) {
 	e := agentbus.AsError(err)
-	x.record.Code, x.record.Message, x.record.Status = e.Code, e.Message, e.Code.Status()
+	x.record.Code, x.record.Message, x.record.Status = e.Code, e.Message, statusOf(e)
 	if x.record.State == "" {
 		x.record.State = agentbus.CallRefused
 	}
