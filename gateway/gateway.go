@@ -223,6 +223,9 @@ func servesBelow(path string) bool {
 // a//b. Elsewhere there is nothing at such a path. What nearly every call comes
 // by needs no search.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if g.cfg.A2A.Compat {
+		r = asNow(r)
+	}
 	switch {
 	case r.Method == http.MethodPost && r.URL.Path == chatPath && r.URL.RawPath == "": // as it is written, that is
 		r.Pattern = "POST " + chatPath // as the ServeMux would

@@ -305,12 +305,13 @@ func TestCallerLeavesNoDetaching(t *testing.T) {
 // against its agent; one that ends it for want of an answer in time does.
 func TestDriverLeaves(t *testing.T) {
 	t.Parallel()
-	for want, why := range map[agentbus.Result]error{
-		agentbus.ResultLeft:   agentbus.ErrForGood,
-		agentbus.ResultVoided: &agentbus.Error{Code: agentbus.CodeDeadlineExceeded, Message: "late"},
-	} {
-		t.Run(string(want), func(t *testing.T) {
+	for what, why := range map[string]error{"aborts": agentbus.ErrForGood, "late": &agentbus.Error{Code: agentbus.CodeDeadlineExceeded, Message: "late"}} {
+		t.Run(what, func(t *testing.T) {
 			t.Parallel()
+			want := agentbus.ResultLeft
+			if what == "late" {
+				want = agentbus.ResultVoided
+			}
 			ctx, leave := context.WithCancelCause(t.Context())
 			b, o := watched(t, nil, newAgent(t, "critic", func(_ http.ResponseWriter, r *http.Request) {
 				leave(why)
