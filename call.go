@@ -2,6 +2,7 @@ package agentbus
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"math"
@@ -97,6 +98,9 @@ type Chunk struct {
 	// Children are what became of each of several agents whose answers this one is
 	// made of (C18); the last ones hold.
 	Children []Child
+	// Receipts are those of payments that the agents took for the answer, each as it
+	// was written (C32); the last ones hold.
+	Receipts []json.RawMessage
 	// Void says that everything before it in this answer is void: the attempt
 	// failed and another one follows. Its other fields belong to the new one.
 	Void bool
@@ -111,6 +115,8 @@ type Reply struct {
 	Model     string     `json:"model,omitempty"`
 	Finish    string     `json:"finish,omitempty"`
 	Replayed  bool       `json:"replayed,omitempty"`
+	// Receipts are as in [Chunk].
+	Receipts []json.RawMessage `json:"receipts,omitempty"`
 }
 
 // A Backend answers calls. Call is safe for concurrent use. The sequence it
@@ -188,6 +194,9 @@ func (b *ReplyBuilder) Add(c Chunk) {
 	}
 	if c.Finish != "" {
 		b.reply.Finish = c.Finish
+	}
+	if c.Receipts != nil {
+		b.reply.Receipts = c.Receipts
 	}
 	b.reply.Replayed = b.reply.Replayed || c.Replayed
 }

@@ -50,6 +50,16 @@ type CallRecord struct {
 	Chain *AgentChain `json:"chain,omitempty"` // its place in the chain of agents; nil: it is part of none
 }
 
+// StatusCallerLeft is the Status of a call that was ended because its caller left, to
+// whom nothing was said (G14).
+const StatusCallerLeft = 499
+
+// CallerLeft reports whether the call was ended because its caller left: no fault of
+// its agent's.
+func (c *CallRecord) CallerLeft() bool {
+	return c.State == CallVoided && c.Status == StatusCallerLeft
+}
+
 // A Reservation asks the ledger for the right to execute a call.
 type Reservation struct {
 	Call CallRecord // State, Attempts and ID are the ledger's to set

@@ -14,7 +14,7 @@ const (
 	ResultRefused  Result = "refused"  // policy said no, or nothing could be executed
 	ResultPassed   Result = "passed"   // passed on, but not a call
 	ResultAnswered Result = "answered" // by the bus itself, such as the list of models
-	ResultLeft     Result = "left"     // its caller left before there was an answer
+	ResultLeft     Result = "left"     // its caller left before there was an answer, or its end (G14)
 )
 
 // An Observation is what became of one request at a gateway, told once, when it

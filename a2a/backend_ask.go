@@ -18,11 +18,16 @@ const (
 	metaResolution = "policy_resolution"
 	x402           = "x402."
 	x402Status     = "x402.payment.status"
+	x402Receipts   = "x402.payment.receipts"
+	x402Completed  = "payment-completed"
 )
 
 // maxPolicy is the most bytes of a policy part that refuses, which go on with the
 // refusal.
 const maxPolicy = 32 << 10
+
+// maxReceipts is the most bytes of receipts that are passed on with an answer.
+const maxReceipts = 32 << 10
 
 // A resume is what is needed to go on with a task that waits: an Ask's Resume.
 type resume struct {
@@ -66,13 +71,22 @@ func (t *talk) seen(raw []byte) {
 	}
 	for _, s := range [...]*status{&f.status, &f.Task, &f.StatusUpdate, &f.Result.status, &f.Result.Task, &f.Result.StatusUpdate} {
 		if s.Status != nil {
-			t.policy, t.x402 = policyOf(s.Status.Message.Metadata), paying(s.Status.Message.Metadata)
+			t.says(s.Status.Message.Metadata)
 		}
 	}
 	for _, m := range [...]*says{f.Message, f.Result.Message} {
 		if m != nil {
-			t.policy, t.x402 = policyOf(m.Metadata), paying(m.Metadata)
+			t.says(m.Metadata)
 		}
+	}
+}
+
+// says takes the metadata of what the agent said last. Receipts stay: each list of
+// them has those before.
+func (t *talk) says(meta map[string]json.RawMessage) {
+	t.policy, t.x402 = policyOf(meta), paying(meta)
+	if raw := meta[x402Receipts]; len(raw) > 0 && len(raw) <= maxReceipts {
+		_ = json.Unmarshal(raw, &t.receipts) // no list: it is none of x402
 	}
 }
 
@@ -131,7 +145,7 @@ func (t *talk) conclude(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if !t.yield(agentbus.Chunk{Usage: t.answer.usage, Finish: "stop"}, nil) {
+	if !t.yield(agentbus.Chunk{Usage: t.answer.usage, Finish: "stop", Receipts: t.receipts}, nil) {
 		return errStopped
 	}
 	return nil

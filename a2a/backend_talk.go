@@ -37,6 +37,7 @@ type talk struct {
 	streamed bool   // the answer comes as a stream
 	policy   []byte // what a status asked for, as it came
 	x402     map[string]json.RawMessage
+	receipts []json.RawMessage // of payments that the agent took
 	answer   answer
 	named    chan struct{} // closed once the agent has named a task
 }

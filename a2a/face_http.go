@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -30,6 +31,7 @@ const maxBody = 64 << 20
 type exchange struct {
 	http.ResponseWriter
 	binding Binding
+	kind    string // Content-Type of an answer that is no stream
 	id      []byte // of the JSON-RPC request, as it came
 	streams bool
 	whole   bool            // an error before the stream is a whole answer (A14)
@@ -130,7 +132,7 @@ func (x *exchange) answer() {
 		WriteError(x.ResponseWriter, x.binding, x.id, e)
 		return
 	}
-	h.Set("Content-Type", "application/json")
+	h.Set("Content-Type", x.kind)
 	h.Set("Cache-Control", "no-store")
 	if x.status != 0 {
 		x.ResponseWriter.WriteHeader(x.status)
@@ -205,8 +207,10 @@ func (f *Face) read(x *exchange, r *http.Request, s *Served, rest string) (in *h
 	if old, err = version(r, s.Compat); err != nil {
 		return nil, old, err
 	}
+	x.kind = "application/json"
 	if !old {
 		if x.binding == REST {
+			x.kind = kindOf(r)
 			body = camel(body)
 			params = body
 		} else {
@@ -238,6 +242,25 @@ func (f *Face) read(x *exchange, r *http.Request, s *Served, rest string) (in *h
 		}
 	}
 	return in, old, nil
+}
+
+// kindOf returns as what a caller of HTTP+JSON reads an answer: as A2A 1.0 names it
+// where the caller does, and does not like plain JSON better.
+func kindOf(r *http.Request) string {
+	const named, plain = "application/a2a+json", "application/json"
+	likes := map[string]float64{}
+	for one := range strings.SplitSeq(strings.Join(r.Header["Accept"], ","), ",") {
+		kind, params, _ := mime.ParseMediaType(one) // what cannot be read names nothing
+		q, err := strconv.ParseFloat(params["q"], 64)
+		if err != nil {
+			q = 1
+		}
+		likes[kind] = q
+	}
+	if likes[named] > 0 && likes[named] >= likes[plain] {
+		return named
+	}
+	return plain
 }
 
 // respelled returns a call of JSON-RPC and its parameters with the names that the SDK reads, and

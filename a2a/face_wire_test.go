@@ -224,6 +224,33 @@ func TestFaceAnswers(t *testing.T) {
 	}
 }
 
+// A caller of HTTP+JSON reads an answer as A2A 1.0 names it if it asks for that, as
+// the SDK for JavaScript does; else as plain JSON.
+func TestFaceContentType(t *testing.T) {
+	t.Parallel()
+	u := newBus(t, a2a.FaceConfig{}, speaks("ok"), true)
+	const named, plain = "application/a2a+json", "application/json"
+	for i, tt := range []struct{ path, version, accept, want string }{
+		{"/rest/message:send", "1.0", "", plain},
+		{"/rest/message:send", "1.0", "*/*", plain},
+		{"/rest/message:send", "1.0", plain, plain},
+		{"/rest/message:send", "1.0", named + ", " + plain, named},
+		{"/rest/message:send", "1.0", plain + ", " + named + "; q=0.5", plain},
+		{"/rest/message:send", "1.0", plain + "; q=0.1, " + named, named},
+		{"/rest/message:send", "1.0", named + "; q=0, */*", plain},
+		{"", "1.0", named, plain}, // of JSON-RPC it is not
+	} {
+		body := message(fmt.Sprint("m", i), "x")
+		if tt.path == "" {
+			body = rpc("SendMessage", body)
+		}
+		status, kind, got := u.post(t, tt.path, body, "A2A-Version", tt.version, "Accept", tt.accept)
+		if status != http.StatusOK || kind != tt.want || !strings.Contains(got, "TASK_STATE_COMPLETED") {
+			t.Errorf("%+v: %d %s %s", tt, status, kind, got)
+		}
+	}
+}
+
 // A28, A31: the card has our URLs, our security, an ETag, and says what is on.
 func TestFaceCard(t *testing.T) {
 	t.Parallel()

@@ -58,8 +58,9 @@ func (l *live) execute(ctx context.Context, b agentbus.Backend) {
 	case failure != nil:
 		l.fail(ctx, failure)
 	default:
-		l.meter(reply.Reply(), children)
-		l.settle(ctx, sdk.TaskStateCompleted, nil, nil, false)
+		answer := reply.Reply()
+		l.meter(answer, children)
+		l.settle(ctx, sdk.TaskStateCompleted, l.paid(answer.Receipts), nil, false)
 	}
 }
 
@@ -121,6 +122,18 @@ func (l *live) meter(r agentbus.Reply, children []agentbus.Child) {
 		}
 		t.Metadata = map[string]any{MetadataKey: told} // events hold the one before
 	})
+}
+
+// paid returns a message with the receipts of what the answer was paid, where x402
+// reads them (C32); nil: there are none.
+func (l *live) paid(receipts []json.RawMessage) *sdk.Message {
+	if len(receipts) == 0 {
+		return nil
+	}
+	m := l.say("The payment was completed.", "paid")
+	m.SetMeta(x402Status, x402Completed)
+	m.SetMeta(x402Receipts, receipts)
+	return m
 }
 
 // tellUsage returns u for metadata, JSON-shaped (A27). Its members are named as those

@@ -178,7 +178,7 @@ func (e *edge) count(c *agentbus.CallRecord) {
 		e.Refused += 1 + c.Repeats
 		return
 	case agentbus.CallVoided:
-		if !asked(c) {
+		if !faultless(c) {
 			e.Failed++
 		}
 	case agentbus.CallExecuting, agentbus.CallSettled, agentbus.CallPassed:
@@ -194,6 +194,9 @@ func (e *edge) count(c *agentbus.CallRecord) {
 func asked(c *agentbus.CallRecord) bool {
 	return c.Code == agentbus.CodeInputRequired || c.Code == agentbus.CodePaymentRequired
 }
+
+// faultless reports whether a voided call tells nothing against its agent.
+func faultless(c *agentbus.CallRecord) bool { return asked(c) || c.CallerLeft() }
 
 // wentRound reports whether a call asked an agent for what it was answering (G7).
 func wentRound(c *agentbus.CallRecord) bool {

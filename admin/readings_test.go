@@ -52,18 +52,20 @@ func TestGraph(t *testing.T) {
 	took(b.hop("researcher", "critic", 2, 1), 20, 1)
 	failed := b.hop("critic", "researcher", 3, 0)
 	b.must(b.store.Void(t.Context(), agentbus.Voiding{ID: failed.ID, Attempt: 1, Status: 502, Code: agentbus.CodeAgentUnavailable, Ended: failed.Began.Add(90 * time.Millisecond)}))
+	left := b.hop("critic", "researcher", 5, 0) // its caller did: the agent did nothing wrong (G14)
+	b.must(b.store.Void(t.Context(), agentbus.Voiding{ID: left.ID, Attempt: 1, Status: agentbus.StatusCallerLeft, Code: agentbus.CodeAgentUnavailable, Ended: left.Began.Add(90 * time.Millisecond)}))
 	for range 2 {
 		b.refuse("critic", 4, "run_g.t1.researcher", agentbus.CodeCycleRefused)
 	}
 	want := console.Graph{
-		Calls: 5,
-		Nodes: []console.Node{{Name: "app", Kind: "caller"}, {Name: "critic", Kind: "builtin", Calls: 2}, {Name: "researcher", Kind: "openai", Calls: 2}},
+		Calls: 6,
+		Nodes: []console.Node{{Name: "app", Kind: "caller"}, {Name: "critic", Kind: "builtin", Calls: 2}, {Name: "researcher", Kind: "openai", Calls: 3}},
 		Edges: []console.Edge{
 			{From: "app", To: "critic", Calls: 1, P95: 100, Cost: 5},
-			{From: "critic", To: "researcher", Calls: 2, Failed: 1, Errors: 0.5, P95: 90, Cost: 7, Verbatim: true, Cycle: true},
+			{From: "critic", To: "researcher", Calls: 3, Failed: 1, Errors: 0.3333, P95: 90, Cost: 7, Verbatim: true, Cycle: true},
 			{From: "researcher", To: "critic", Calls: 1, Refused: 2, Errors: 0.6667, P95: 20, Cost: 1, Cycle: true},
 		},
-		Cycles: []console.Cycle{{Agents: []string{"critic", "researcher"}, Calls: 5, Refused: 2}},
+		Cycles: []console.Cycle{{Agents: []string{"critic", "researcher"}, Calls: 6, Refused: 2}},
 	}
 	for _, path := range []string{"/admin/v1/graph?run=run_g", "/admin/v1/graph?window=1h"} {
 		got := into[console.Graph](t, b.get(path))

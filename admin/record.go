@@ -51,7 +51,7 @@ func recordOf(calls []*agentbus.CallRecord) console.Record {
 				rec.LastSuccess = c.Ended
 			}
 		case agentbus.CallVoided:
-			if !asked(c) {
+			if !faultless(c) {
 				codes[c.Code]++
 			}
 		case agentbus.CallRefused:

@@ -163,6 +163,9 @@ func callStanding(c *agentbus.CallRecord) console.Kind {
 	case agentbus.CallRefused:
 		return console.KindRefused
 	case agentbus.CallVoided:
+		if c.CallerLeft() {
+			return console.KindStopped
+		}
 		return console.KindFailed
 	case agentbus.CallSettled, agentbus.CallPassed:
 	}

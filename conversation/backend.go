@@ -43,7 +43,7 @@ type BackendConfig struct {
 // joined, are its seed; its answer is the transcript, each turn as "[speaker]
 // text" on a line of its own, as the turns are done, or the single reply of a
 // [FanOut], which says with its end what became of each branch (C18). Its usage
-// and cost are the sums over its turns. It keeps the run of the call, whose turn
+// and cost are the sums over its turns, its receipts all of theirs. It keeps the run of the call, whose turn
 // is the parent of its own turns, and a call repeated after a failure goes on
 // where the journal ends.
 //
@@ -134,11 +134,13 @@ func conclusion(ctx context.Context, r *Result) (agentbus.Chunk, error) {
 	h := &r.Halt
 	if h.Kind.Final() {
 		var u agentbus.Usage
+		var receipts []json.RawMessage
 		for i := range r.Turns {
 			u = u.Add(r.Turns[i].Reply.Usage)
+			receipts = append(receipts, r.Turns[i].Reply.Receipts...)
 		}
 		u.Cost = r.Spent
-		return agentbus.Chunk{Usage: &u, Finish: "stop", Children: r.Children}, nil
+		return agentbus.Chunk{Usage: &u, Finish: "stop", Children: r.Children, Receipts: receipts}, nil
 	}
 	switch {
 	case h.Kind == agentbus.HaltWaiting && r.asked != nil:

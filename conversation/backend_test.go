@@ -2,6 +2,7 @@ package conversation_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -81,6 +82,38 @@ func TestNestedDepthLimit(t *testing.T) {
 	r, err = ran(t.Context(), talk(1, "a", deep, "b", a.says("y")), conversation.Options{Run: "r", MaxDepth: 5, MaxHops: 5})
 	if err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || a.calls[0].Headers[agentbus.HeaderForwardedDepth] != "5" {
 		t.Errorf("limit 5: %+v, %v after %v", r.Halt, err, a.calls)
+	}
+}
+
+// C32, R7, R23: receipts of the turns of a nested run, as they were written, are those of
+// the turn around it, also when that is resumed; what is no JSON is none.
+func TestReceiptsOfNestedRuns(t *testing.T) {
+	t.Parallel()
+	var a agents
+	paid := func(receipts ...string) agentbus.Backend {
+		c := agentbus.Chunk{Text: "x"}
+		for _, r := range receipts {
+			c.Receipts = append(c.Receipts, json.RawMessage(r))
+		}
+		return agentbus.Answer(func(context.Context, *agentbus.Call) (agentbus.Chunk, error) { return c, nil })
+	}
+	m := newRecorder()
+	last := oneAfterAnother(a.streams(reset), paid(`{"n":3}`))
+	c := talk(2, "a", a.swarm(2, "x", paid(`{"n": 9007199254740993, "t":"<&>"}`, "no JSON"), "y", paid("{\"n\":\"\xff\"}")), "b", last)
+	o := conversation.Options{Run: "r", Journal: m, Runs: m}
+	for range 2 {
+		if _, err := ran(t.Context(), c, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, turn := range m.record("r").Turns {
+		raw, _ := json.Marshal(turn.Reply.Receipts)
+		got = append(got, string(raw))
+	}
+	want := []string{`[{"n":9007199254740993,"t":"\u003c\u0026\u003e"},{"n":"�"}]`, `[{"n":3}]`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 

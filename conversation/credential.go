@@ -46,7 +46,7 @@ func (d *driver) creditKey() (node, key string) {
 	next := d.execution.First + len(d.turns)
 	if t, carried := d.carried[next]; carried {
 		who, attempts = d.index(t.Speaker), t.Attempts
-	} else if step, err := d.plan.Next(d.turns); err == nil && len(step.Together) > 0 {
+	} else if step, err := d.next(); err == nil && len(step.Together) > 0 {
 		who = d.index(step.Together[0])
 	} else if err == nil && step.Speaker != "" {
 		who = d.index(step.Speaker)

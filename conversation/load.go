@@ -33,7 +33,7 @@ func (d *driver) load(ctx context.Context) error {
 // another plan and that was forced.
 func (d *driver) adopt(stored []agentbus.Turn) error {
 	for len(stored) > 0 {
-		step, err := d.plan.Next(d.turns)
+		step, err := d.next()
 		if err != nil {
 			return fmt.Errorf("plan of conversation %s: %w", d.conversation.Name, err)
 		}

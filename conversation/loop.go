@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,10 +195,14 @@ const planFailed = "the plan failed" // why such a run is aborted
 
 // decide returns the next turn, with its budget reserved, or why there is none.
 func (d *driver) decide() (*intent, *agentbus.Halt, error) {
-	if h := d.over(); h != nil {
+	h := d.over()
+	if d.broken != nil {
+		return nil, nil, fmt.Errorf("%w of conversation %s: %w", errPlan, d.conversation.Name, d.broken)
+	}
+	if h != nil {
 		return nil, h, nil
 	}
-	step, err := d.plan.Next(d.turns)
+	step, err := d.next()
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w of conversation %s: %w", errPlan, d.conversation.Name, err)
 	}
@@ -230,6 +235,35 @@ func (d *driver) decide() (*intent, *agentbus.Halt, error) {
 	return next, nil, nil
 }
 
+// next asks the plan. Its panic is its error: the run halts, and its lease is free.
+func (d *driver) next() (step Step, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked("the plan panicked", p)
+		}
+	}()
+	return d.plan.Next(d.turns)
+}
+
+// halts asks HaltWhen, whose panic is told as the plan's.
+func (d *driver) halts(turns []agentbus.Turn) (reason string, halt bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			d.broken = panicked("HaltWhen panicked", p)
+		}
+	}()
+	return d.conversation.HaltWhen(turns)
+}
+
+// panicked is the error of what panicked with p. What p says stays out of its message: it may
+// hold what was said.
+func panicked(what string, p any) error {
+	return &agentbus.Error{
+		Code: agentbus.CodeInternal, Message: what, Err: fmt.Errorf("panic: %v\n%s", p, debug.Stack()),
+		Explain: &agentbus.Explain{Next: "mend it, and resume the run"},
+	}
+}
+
 // over returns why nobody may speak after the turns so far, or nil.
 func (d *driver) over() *agentbus.Halt {
 	n, c := len(d.turns), &d.conversation
@@ -239,7 +273,7 @@ func (d *driver) over() *agentbus.Halt {
 		}
 	}
 	if n > 0 && c.HaltWhen != nil {
-		if reason, halt := c.HaltWhen(d.turns[:n:n]); halt {
+		if reason, halt := d.halts(d.turns[:n:n]); halt {
 			return &agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: reason}
 		}
 	}

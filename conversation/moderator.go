@@ -20,6 +20,7 @@ import (
 //     {"next": "done"}
 //   - the whole reply: NAME, or done
 //
+// A reply that is one block of code between fences is what stands in it.
 // Names are compared as turn ids have them: "@Critic." is critic. A reply that
 // names nobody of Others gives the word to the one after who had it last, in the
 // order of Others; at first, to the first of them. That is also so when the
@@ -78,7 +79,7 @@ func (m Moderator) rules() string {
 // namedIn returns the slugs that a reply may name, in the order in which they
 // count.
 func namedIn(reply string) (slugs []string) {
-	whole := strings.TrimSpace(reply)
+	whole := unfenced(reply)
 	last := strings.TrimSpace(whole[strings.LastIndexByte(whole, '\n')+1:])
 	slug := func(name string) {
 		if name = strings.TrimSpace(name); name != "" && len(name) <= maxName {
@@ -100,6 +101,20 @@ func namedIn(reply string) (slugs []string) {
 	}
 	slug(whole)
 	return slugs
+}
+
+// unfenced returns a reply without the space around it, and without the fence of a
+// block of code that is all of it: models put one around JSON.
+func unfenced(reply string) string {
+	const fence = "```"
+	whole := strings.TrimSpace(reply)
+	opening, rest, lines := strings.Cut(whole, "\n")
+	block, closed := strings.CutSuffix(rest, "\n"+fence)
+	word, opened := strings.CutPrefix(strings.TrimSpace(opening), fence)
+	if !lines || !closed || !opened || strings.ContainsAny(word, " \t`") || strings.Contains(block, fence) {
+		return whole
+	}
+	return strings.TrimSpace(block)
 }
 
 // maxName bounds what is taken for a name, in bytes.

@@ -26,26 +26,32 @@ func said(words ...string) (turns []agentbus.Turn) {
 func TestModeratorNames(t *testing.T) {
 	t.Parallel()
 	for reply, want := range map[string]agentbus.Speaker{
-		"Good point.\nnext: critic":                "critic",
-		"Good point.\n\n**Next: Critic**\n\n":      "critic",
-		"NEXT : @dr-zoe.":                          "Dr. Zoë",
-		"I mean next: critic, of course.\nnext: x": "Dr. Zoë", // nobody: the one after the critic
-		`{"next": "critic"}`:                       "critic",
-		"So be it.\n{\"next\": \"Dr. Zoë\"}":       "Dr. Zoë",
-		"{\n \"next\": \"critic\"\n}":              "critic",
-		"critic":                                   "critic",
-		"  Dr. Zoë \n":                             "Dr. Zoë",
-		"next: \"Editor\"":                         "editor",
-		"":                                         "Dr. Zoë",
-		"next:":                                    "Dr. Zoë",
-		"next: chair":                              "Dr. Zoë",
-		"{\"next\": 7}":                            "Dr. Zoë",
-		"I am not done":                            "Dr. Zoë",
-		"next: critic\nBut wait.":                  "Dr. Zoë",
-		"done":                                     "",
-		"That was it.\nDone.":                      "",
-		"next: done":                               "",
-		`{"next": "done"}`:                         "",
+		"Good point.\nnext: critic":                    "critic",
+		"Good point.\n\n**Next: Critic**\n\n":          "critic",
+		"NEXT : @dr-zoe.":                              "Dr. Zoë",
+		"I mean next: critic, of course.\nnext: x":     "Dr. Zoë", // nobody: the one after the critic
+		`{"next": "critic"}`:                           "critic",
+		"So be it.\n{\"next\": \"Dr. Zoë\"}":           "Dr. Zoë",
+		"{\n \"next\": \"critic\"\n}":                  "critic",
+		"```json\n{\"next\": \"critic\"}\n```":         "critic", // one block of code that is all of it
+		" ```\r\nSo.\r\nnext: critic\r\n```\n":         "critic",
+		"So.\n```json\n{\"next\": \"critic\"}\n```":    "Dr. Zoë",
+		"```\n{\"next\": \"critic\"}\n```\nSo.":        "Dr. Zoë",
+		"```\na\n```\n```\n{\"next\":\"critic\"}\n```": "Dr. Zoë",
+		"```json":                 "Dr. Zoë",
+		"critic":                  "critic",
+		"  Dr. Zoë \n":            "Dr. Zoë",
+		"next: \"Editor\"":        "editor",
+		"":                        "Dr. Zoë",
+		"next:":                   "Dr. Zoë",
+		"next: chair":             "Dr. Zoë",
+		"{\"next\": 7}":           "Dr. Zoë",
+		"I am not done":           "Dr. Zoë",
+		"next: critic\nBut wait.": "Dr. Zoë",
+		"done":                    "",
+		"That was it.\nDone.":     "",
+		"next: done":              "",
+		`{"next": "done"}`:        "",
 	} {
 		step, err := chaired.Next(said("chair", "critic", "critic", "x", "chair", reply))
 		if err != nil || step.Speaker != want || step.Done != (want == "") {

@@ -193,7 +193,7 @@ func (h *rehearsal) said(id agentbus.TurnID) (chunks []agentbus.Chunk, state age
 			chunks = append(chunks, agentbus.Chunk{ToolCall: &t.Reply.ToolCalls[i]})
 		}
 		r := &t.Reply
-		chunks = append(chunks, agentbus.Chunk{Text: r.Text, Reasoning: r.Reasoning, Usage: &r.Usage, Model: r.Model, Finish: r.Finish, Replayed: r.Replayed})
+		chunks = append(chunks, agentbus.Chunk{Text: r.Text, Reasoning: r.Reasoning, Usage: &r.Usage, Model: r.Model, Finish: r.Finish, Replayed: r.Replayed, Receipts: r.Receipts})
 	case agentbus.TurnCancelled:
 		chunks = append(chunks, agentbus.Chunk{}) // when this is taken, the driver has heard the others
 	case agentbus.TurnPending:

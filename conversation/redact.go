@@ -54,6 +54,22 @@ func (o *Options) toolCall(c *agentbus.ToolCall) *agentbus.ToolCall {
 	return &clean
 }
 
+// receipts returns those of all that can be stored, as they may be: what a backend
+// gives need not be JSON.
+func (o *Options) receipts(all []json.RawMessage) (kept []json.RawMessage) {
+	for _, raw := range all {
+		raw = json.RawMessage(storableText(string(raw)))
+		if !json.Valid(raw) {
+			continue
+		}
+		if o.Redact != nil {
+			raw = o.Redact.JSON(raw)
+		}
+		kept = append(kept, raw)
+	}
+	return kept
+}
+
 // pieces is a text as it comes: without secrets, and cut between runes, so that
 // its pieces put together are what is stored.
 type pieces struct {

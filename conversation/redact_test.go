@@ -31,7 +31,7 @@ func leaks(secret string, size func() int, fails bool) agentbus.Backend {
 				<-time.After(100 * time.Millisecond)
 			}
 			in, _ := json.Marshal(map[string]any{"key": secret, "n": 1, secret: []string{secret}})
-			if !yield(agentbus.Chunk{ToolCall: &agentbus.ToolCall{ID: "1", Name: "send", Arguments: string(in)}}, nil) {
+			if !yield(agentbus.Chunk{ToolCall: &agentbus.ToolCall{ID: "1", Name: "send", Arguments: string(in)}, Receipts: []json.RawMessage{in}}, nil) {
 				return
 			}
 			if fails && c.Lineage.Turn.Index(c.Lineage.Run) == 2 {

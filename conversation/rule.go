@@ -10,7 +10,7 @@ import (
 )
 
 // A ruling is what the reply of a participant that decides says: a JSON object,
-// the whole reply or its last line, with a member decision, of a moderator next,
+// the whole reply, which a fence may be around, or its last line, with a member decision, of a moderator next,
 // and perhaps a confidence from 0 to 1 (E30).
 type ruling struct {
 	Decision   json.RawMessage
@@ -29,7 +29,7 @@ func (d *driver) ruling(who int, reply string) *ruling {
 	if !led && !d.conversation.Participants[who].Decides {
 		return nil
 	}
-	whole := strings.TrimSpace(reply)
+	whole := unfenced(reply)
 	begin := strings.Index(reply, whole)
 	last := strings.TrimSpace(whole[strings.LastIndexByte(whole, '\n')+1:])
 	for _, text := range []string{whole, last} {

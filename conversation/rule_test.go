@@ -49,6 +49,7 @@ func TestConfidence(t *testing.T) {
 		"nothing decided":  {`just text`, nil, false, ""},
 		"no decision":      {`{"confidence":0.1}`, nil, false, ""},
 		"below the run's":  {`{"decision":"go","confidence":0.4}`, &half, true, `{"agentId":"host:a","decision":"go","confidence":0.4}`},
+		"in a fence":       {"```json\n" + `{"decision":"go","confidence":0.1}` + "\n```", nil, true, `{"agentId":"host:a","decision":"go","confidence":0.1}`},
 		"the last line is": {"so:\n" + `{"decision":"go","confidence":0.1}` + "\n", nil, true, `{"agentId":"host:a","decision":"go","confidence":0.1}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,10 +75,14 @@ func TestConfidence(t *testing.T) {
 // stands when it is ratified: nobody is asked again, and nothing escalates twice.
 func TestRatifies(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{"": `"go"`, `{"stop":1}`: `{"stop":1}`} {
+	for text, want := range map[string]string{"": `"go"`, `{"stop":1}`: `{"stop":1}`, `"fenced"`: `"fenced"`} {
 		var a agents
 		m := newRecorder()
-		c, o := deciding(&a, "so\n"+`{"decision":"go","confidence":0.2}`), conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
+		before, behind := "so\n", ""
+		if text == `"fenced"` {
+			before, behind = "```json\n", "\n```"
+		}
+		c, o := deciding(&a, before+`{"decision":"go","confidence":0.2}`+behind), conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
 		r, err := ran(t.Context(), c, o)
 		id := waits(t, r, err)[0]
 		suspended := payloads(m.record("r"), agentbus.EventNodeSuspended)[0]
@@ -93,7 +98,7 @@ func TestRatifies(t *testing.T) {
 		if err != nil || r.Halt.Kind != agentbus.HaltMaxTurns || len(a.calls) != 2 || r.Spent != 20_000 {
 			t.Fatalf("%+v, %v: %v, spent %d", r.Halt, err, a.turns(), r.Spent)
 		}
-		if said := r.Turns[0].Reply.Text; said != "so\n"+`{"decision":`+want+`}` {
+		if said := r.Turns[0].Reply.Text; said != before+`{"decision":`+want+`}`+behind {
 			t.Errorf("it stands as %q", said)
 		}
 		rec := m.record("r")

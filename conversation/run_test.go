@@ -2,6 +2,7 @@ package conversation_test
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"runtime"
 	"slices"
@@ -200,4 +201,47 @@ func median(d []time.Duration) time.Duration {
 	d = slices.Clone(d)
 	slices.Sort(d)
 	return d[len(d)/2]
+}
+
+// A plan, or a HaltWhen, that panics ends the drive as one that fails does: the run is
+// paused, its lease free, and what the panic says is in no message.
+func TestPlanPanics(t *testing.T) {
+	t.Parallel()
+	for name, breaks := range map[string]func(*conversation.Conversation, func()){
+		"plan": func(c *conversation.Conversation, now func()) {
+			c.Plan = conversation.PlanFunc(func(turns []agentbus.Turn) (conversation.Step, error) {
+				if len(turns) == 1 {
+					now()
+				}
+				return conversation.Step{Speaker: []agentbus.Speaker{"a", "b"}[len(turns)%2]}, nil
+			})
+		},
+		"HaltWhen": func(c *conversation.Conversation, now func()) {
+			c.HaltWhen = func([]agentbus.Turn) (string, bool) { now(); return "", false }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var a agents
+			broken := true
+			c := talk(2, "a", a.says("A"), "b", a.says("B"))
+			breaks(&c, func() {
+				if broken {
+					panic("it holds a secret")
+				}
+			})
+			m := newRecorder()
+			o := conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
+			r, err := ran(t.Context(), c, o)
+			rec := m.record("r")
+			e := rec.Execution
+			if stored, _ := json.Marshal(rec); agentbus.CodeOf(err) != agentbus.CodeInternal || strings.Contains(agentbus.AsError(err).Message+string(stored), "secret") || r.Halt.Kind != agentbus.HaltAbort || e.State != agentbus.RunPaused || e.Lease.Owner != "" {
+				t.Fatalf("%v: %+v, %+v", err, r.Halt, e)
+			}
+			broken = false
+			if r, err := conversation.Run(t.Context(), c, o); err != nil || len(r.Turns) != 2 || r.Halt.Kind != agentbus.HaltMaxTurns {
+				t.Errorf("resumed: %v, %+v", err, r.Halt)
+			}
+		})
+	}
 }

@@ -35,6 +35,9 @@ func answered(t *agentbus.Turn) (d agentbus.Digest) {
 	for _, c := range t.Reply.ToolCalls {
 		parts = append(parts, c.ID, c.Name, c.Arguments)
 	}
+	for _, receipt := range t.Reply.Receipts {
+		parts = append(parts, text(receipt)) // as a store gives it back
+	}
 	sum := sha256.New()
 	sum.Write(t.Digest[:])
 	var length [binary.MaxVarintLen64]byte

@@ -60,7 +60,11 @@ func (v *voice) grow(c *agentbus.Chunk) error {
 	if t := c.ToolCall; t != nil {
 		v.size += perToolCall + len(t.ID) + len(t.Name) + len(t.Arguments)
 	}
-	size := max(v.size, len(c.Model)+len(c.Finish)) // which are in every chunk, and kept once
+	once := len(c.Model) + len(c.Finish) // which are in every chunk, and kept once
+	for _, receipt := range c.Receipts {
+		once += len(receipt)
+	}
+	size := max(v.size, once)
 	if size <= MaxReply {
 		return nil
 	}
@@ -97,7 +101,7 @@ func said(r agentbus.Reply) iter.Seq2[agentbus.Chunk, error] {
 				return
 			}
 		}
-		yield(agentbus.Chunk{Text: r.Text, Reasoning: r.Reasoning, Usage: &r.Usage, Model: r.Model, Finish: r.Finish, Replayed: r.Replayed}, nil)
+		yield(agentbus.Chunk{Text: r.Text, Reasoning: r.Reasoning, Usage: &r.Usage, Model: r.Model, Finish: r.Finish, Replayed: r.Replayed, Receipts: r.Receipts}, nil)
 	}
 }
 
@@ -128,6 +132,7 @@ func (d *driver) hear(ctx context.Context, v *voice, chunk agentbus.Chunk, err e
 		v.text, v.why = d.options.pieces(), d.options.pieces()
 	}
 	chunk.Text, chunk.Reasoning, chunk.ToolCall = v.text.next(chunk.Text), v.why.next(chunk.Reasoning), d.options.toolCall(chunk.ToolCall)
+	chunk.Receipts = d.options.receipts(chunk.Receipts)
 	d.take(ctx, v, chunk)
 }
 

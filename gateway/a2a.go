@@ -24,11 +24,30 @@ const a2aPrefix = "/a2a/"
 const (
 	restMount = "/rest"
 	cardPath  = "/.well-known/agent-card.json"
+	oldPath   = "/.well-known/agent.json" // of the card before A2A 0.3, which clients of that ask still
 )
+
+// asNow returns the request of a card by its former path as one by its path now (A3).
+func asNow(r *http.Request) *http.Request {
+	path := r.URL.EscapedPath()
+	mount, ok := strings.CutSuffix(strings.TrimRight(path, "/"), oldPath)
+	if !ok || mount != "" && !strings.HasPrefix(mount, a2aPrefix) {
+		return r
+	}
+	u := *r.URL
+	u.Path, u.RawPath = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), oldPath)+cardPath, ""
+	if r.URL.RawPath != "" {
+		u.RawPath = mount + cardPath
+	}
+	now := *r
+	now.URL = &u
+	return &now
+}
 
 // An A2AConfig is what the gateway's A2A surface is made of.
 type A2AConfig struct {
 	DefaultAgent string // whose card the root serves (A3); "": nobody's
+	Compat       bool   // clients of 0.3 are served: cards stand at their former path too
 	// PublicURL is what cards name in place of the scheme and the host of the
 	// request, without a slash at its end; "": these (A10).
 	PublicURL string

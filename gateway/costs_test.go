@@ -63,6 +63,9 @@ func TestCosts(t *testing.T) {
 		}
 		sum += c.cost
 	}
+	if n := strings.Count(b.log.text(), "usage_cost did not say"); n != 2 { // one for each agent, not for each call
+		t.Errorf("the log warns %d times", n)
+	}
 	runs, err := b.store.RunSummaries(t.Context(), agentbus.RunFilter{}, 100, "")
 	if err != nil || len(runs) != len(rows)+1 {
 		t.Fatal(runs, err)

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,8 +61,10 @@ type live struct {
 	stopped  stops         // runs
 	drained  drains        // agents
 	tasks    tasks         // of A2A agents
-	inFlight atomic.Int64
-	draining atomic.Bool
+	// unreported are the agents, by name, that the log has warned of; see unpriced.
+	unreported sync.Map
+	inFlight   atomic.Int64
+	draining   atomic.Bool
 }
 
 // New returns a Gateway. It reports every fault of the configuration at once.
@@ -223,6 +226,9 @@ func servesBelow(path string) bool {
 // a//b. Elsewhere there is nothing at such a path. What nearly every call comes
 // by needs no search.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if g.cfg.A2A.Compat {
+		r = asNow(r)
+	}
 	switch {
 	case r.Method == http.MethodPost && r.URL.Path == chatPath && r.URL.RawPath == "": // as it is written, that is
 		r.Pattern = "POST " + chatPath // as the ServeMux would

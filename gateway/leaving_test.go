@@ -270,7 +270,8 @@ func TestCallerLeavesNoDetaching(t *testing.T) {
 		<-r.Context().Done()
 		told <- struct{}{}
 	})
-	b := newBus(t, func(c *gateway.Config) { c.DetachMax = -1 }, a)
+	o := make(observations, 8)
+	b := newBus(t, func(c *gateway.Config) { c.DetachMax, c.Observers = -1, []gateway.Observer{o} }, a)
 	for _, method := range []string{http.MethodPost, http.MethodGet} {
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
@@ -287,8 +288,41 @@ func TestCallerLeavesNoDetaching(t *testing.T) {
 	calls := b.await("r", func(calls []agentbus.CallRecord) bool {
 		return len(calls) == 2 && calls[0].State == agentbus.CallVoided && calls[0].Cost == 0 && calls[1].State == agentbus.CallPassed
 	})
-	if !strings.Contains(calls[0].Message, "the caller left") { // and the agent did nothing wrong
-		t.Errorf("it is voided for %q", calls[0].Message)
+	if !strings.Contains(calls[0].Message, "the caller left") || !calls[0].CallerLeft() { // and the agent did nothing wrong
+		t.Errorf("it is voided as %+v", calls[0])
+	}
+	counted := map[string]agentbus.Result{}
+	for range 2 { // G33
+		seen := o.next(t)
+		counted[seen.Method] = seen.Result
+	}
+	if counted[http.MethodPost] != agentbus.ResultLeft || counted[http.MethodGet] != agentbus.ResultPassed {
+		t.Errorf("they are told as %v", counted)
+	}
+}
+
+// TestDriverLeaves: G14, G33, a driver of this bus that aborts a call tells nothing
+// against its agent; one that ends it for want of an answer in time does.
+func TestDriverLeaves(t *testing.T) {
+	t.Parallel()
+	for what, why := range map[string]error{"aborts": agentbus.ErrForGood, "late": &agentbus.Error{Code: agentbus.CodeDeadlineExceeded, Message: "late"}} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			want := agentbus.ResultLeft
+			if what == "late" {
+				want = agentbus.ResultVoided
+			}
+			ctx, leave := context.WithCancelCause(t.Context())
+			b, o := watched(t, nil, newAgent(t, "critic", func(_ http.ResponseWriter, r *http.Request) {
+				leave(why)
+				<-r.Context().Done()
+			}))
+			mark := gateway.InProcess{Caller: agentbus.Principal{ID: "driver"}, Payer: "alice"}
+			b.inProcess(gateway.WithInProcess(ctx, mark), ask("critic"), agentbus.Lineage{Run: "r", Turn: "t", Depth: 1})
+			if seen := o.next(t); seen.Result != want || seen.Call.State != agentbus.CallVoided || seen.Call.CallerLeft() != (want == agentbus.ResultLeft) {
+				t.Errorf("it is told as %s %+v", seen.Result, seen.Call)
+			}
+		})
 	}
 }
 

@@ -86,6 +86,8 @@ func (x *exchange) result() agentbus.Result {
 		return agentbus.ResultAttached
 	case x.record.State == agentbus.CallSettled:
 		return agentbus.ResultSettled
+	case x.record.CallerLeft():
+		return agentbus.ResultLeft
 	case x.record.State == agentbus.CallVoided:
 		return agentbus.ResultVoided
 	case x.record.State == agentbus.CallPassed:

@@ -77,10 +77,13 @@ func (x *exchange) used(told reported, estimate func() agentbus.Usage) agentbus.
 }
 
 // unpriced tells the operator of a call that is charged what its agent says it cost, and
-// was told nothing.
+// was told nothing: each by a note, and the first of an agent in the log.
 func (g *Gateway) unpriced(ctx context.Context, x *exchange) {
 	x.note("cost_unreported")
-	g.log.LogAttrs(ctx, slog.LevelWarn, "an agent with usage_cost did not say what the call cost, so nothing is charged", x.where())
+	if _, known := g.unreported.LoadOrStore(x.target.Name, true); known {
+		return
+	}
+	g.log.LogAttrs(ctx, slog.LevelWarn, "an agent with usage_cost did not say what the call cost, so nothing is charged; calls have the note cost_unreported", x.where())
 }
 
 // bridgedUsage is the estimate for an agent of A2A that is called as a model, and tells

@@ -12,6 +12,7 @@ import (
 func (s *wiring) a2a() gateway.A2AConfig {
 	c := gateway.A2AConfig{
 		DefaultAgent: s.cfg.A2A.DefaultAgent, PublicURL: s.cfg.PublicURL, Tasks: s.store, Webhook: s.dialer.Webhook,
+		Compat: s.cfg.A2A.Compat == config.Compat03,
 	}
 	for _, text := range s.cfg.TrustedProxies {
 		p, err := netip.ParsePrefix(text)

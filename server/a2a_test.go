@@ -77,3 +77,52 @@ func TestA2AAgentsAreConfigured(t *testing.T) {
 		t.Errorf("%+v, %t, %v", task, found, err)
 	}
 }
+
+// A3, A26: with a2a.compat cards stand at their former path too, which clients of 0.3
+// ask: below each agent, with or without a slash at its end, and at the root.
+func TestCardsAtTheirFormerPath(t *testing.T) {
+	t.Parallel()
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/.well-known/agent-card.json" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, `{"name":"c","supportedInterfaces":[{"url":"https://c.example/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`)
+	}))
+	t.Cleanup(agent.Close)
+	of := func(compat string) func(path string) (int, string) {
+		s := open(t, "a2a: {"+compat+"default_agent: chat}\nagents: {chat: {kind: builtin, builtin: echo}, far: {kind: a2a, url: '"+agent.URL+"'}}")
+		bus := httptest.NewServer(s.Handler())
+		t.Cleanup(bus.Close)
+		return func(path string) (int, string) {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, bus.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := bus.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			if e := resp.Body.Close(); err != nil || e != nil {
+				t.Fatal(err, e)
+			}
+			return resp.StatusCode, string(body)
+		}
+	}
+	on, off := of("compat: '0.3', "), of("")
+	for _, mount := range []string{"", "/a2a/chat", "/a2a/c%68at", "/a2a/far"} {
+		_, want := on(mount + "/.well-known/agent-card.json")
+		for _, end := range []string{"", "/"} {
+			if status, got := on(mount + "/.well-known/agent.json" + end); (mount != "" || end == "") && (status != http.StatusOK || got != want) {
+				t.Errorf("%s%s: %d %s", mount, end, status, got)
+			}
+		}
+		if status, got := off(mount + "/.well-known/agent.json"); status == http.StatusOK {
+			t.Errorf("%s without compat: %d %s", mount, status, got)
+		}
+	}
+	if status, got := on("/a2a/chat/rest/.well-known/agent.json"); status != http.StatusNotFound {
+		t.Errorf("below rest: %d %s", status, got)
+	}
+}

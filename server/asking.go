@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"sync"
@@ -13,7 +14,8 @@ import (
 // and what was decided to the agent, past the gateway between them: the form of
 // the gateway's dialects has no place for either, and neither may be seen there
 // (R22). So it does with the policy part by which one refused (C19), and with what
-// became of those that one asked at once (C18). It belongs to one call.
+// became of those that one asked at once (C18), and with the receipts of what it was
+// paid (C32). It belongs to one call.
 type asking struct {
 	turn       agentbus.TurnKey // that is called
 	resolution *agentbus.Resolution
@@ -21,6 +23,7 @@ type asking struct {
 	mu       sync.Mutex // guards the rest: a driver may have left a backend that still speaks
 	asked    *agentbus.Error
 	children []agentbus.Child
+	receipts []json.RawMessage
 }
 
 type askingKey struct{}
@@ -38,7 +41,7 @@ func calling(b agentbus.Backend) agentbus.Backend {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			if chunk.Finish != "" {
-				chunk.Children = a.children
+				chunk.Children, chunk.Receipts = a.children, a.receipts
 			}
 			if err != nil && a.asked != nil {
 				return a.asked
@@ -62,6 +65,9 @@ func called(b agentbus.Backend) agentbus.Backend {
 			defer a.mu.Unlock()
 			if chunk.Children != nil {
 				a.children = chunk.Children
+			}
+			if chunk.Receipts != nil {
+				a.receipts = chunk.Receipts
 			}
 			if e, ours := errors.AsType[*agentbus.Error](err); ours && (e.Ask != nil || e.Policy != nil || e.Children != nil) {
 				a.asked = e

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/conversation"
@@ -33,8 +35,8 @@ func (s *Server) endFrom(ctx context.Context, run agentbus.RunID, counts func(ow
 // its lease. Its caller has begun to drive it.
 func (s *Server) end(ctx context.Context, e *agentbus.Execution) error {
 	sp, ours := specOf(e)
-	if !ours || sp.Peers != nil {
-		return fmt.Errorf("%w: its agents are not in the configuration", errAlone)
+	if !ours {
+		return fmt.Errorf("%w: it was not begun by this program", errAlone)
 	}
 	w := s.now()
 	o := w.options(e.Run)
@@ -43,8 +45,10 @@ func (s *Server) end(ctx context.Context, e *agentbus.Execution) error {
 	o.Halt = &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "stopped by its operator", Error: &agentbus.Error{Code: agentbus.CodeRunStopped, Message: "this run was stopped by its operator"}}
 	sp.tell(&o)
 	c, err := w.conversation(sp)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errAlone, err)
+	if err != nil { // it, or an agent of it, is not in the configuration
+		if c, err = s.standIn(ctx, e); err != nil {
+			return err
+		}
 	}
 	if owner := e.Lease.Owner; owner != "" && owner != s.owner {
 		if _, err := s.store.Open(ctx, *e, agentbus.Claim{TakeOver: e.Lease.Epoch}); err != nil {
@@ -53,4 +57,26 @@ func (s *Server) end(ctx context.Context, e *agentbus.Execution) error {
 	}
 	_, err = conversation.Run(context.WithoutCancel(ctx), c, o)
 	return err
+}
+
+// standIn is a conversation by which a run is ended whose own cannot be built: that of
+// all who took part.
+func (s *Server) standIn(ctx context.Context, e *agentbus.Execution) (conversation.Conversation, error) {
+	c := conversation.Conversation{Name: e.Conversation, MaxTurns: 1}
+	nobody := agentbus.Answer(func(context.Context, *agentbus.Call) (agentbus.Chunk, error) { return agentbus.Chunk{}, errAlone })
+	add := func(name agentbus.Speaker) {
+		if !slices.ContainsFunc(c.Participants, func(p conversation.Participant) bool { return p.Name.Slug() == name.Slug() }) {
+			c.Participants = append(c.Participants, conversation.Participant{Name: name, Backend: nobody})
+		}
+	}
+	for t, err := range s.store.Turns(ctx, e.ID) {
+		if err != nil {
+			return c, err
+		}
+		add(t.Speaker)
+	}
+	for i := 1; len(c.Participants) < 2; i++ {
+		add(agentbus.Speaker("nobody" + strconv.Itoa(i)))
+	}
+	return c, nil
 }

@@ -87,8 +87,37 @@ func (s *sibling) Execute(ctx context.Context, e *a2asrv.ExecutorContext) iter.S
 			return
 		}
 		if yield(sdk.NewArtifactEvent(e, sdk.NewTextPart("work of "+s.name)), nil) {
-			yield(sdk.NewStatusUpdateEvent(e, sdk.TaskStateCompleted, nil), nil)
+			yield(sdk.NewStatusUpdateEvent(e, sdk.TaskStateCompleted, s.paid()), nil)
 		}
+	}
+}
+
+// receipt is what an agent tells of a payment (C32).
+func receipt(name string) any {
+	return map[string]any{"success": true, "transaction": "0x" + name + "&<b>", "network": "base", "org.example": []any{1.5, nil}}
+}
+
+// paid is what s says when its task is done.
+func (s *sibling) paid() *sdk.Message {
+	if !s.sells {
+		return nil
+	}
+	m := sdk.NewMessage(sdk.MessageRoleAgent, sdk.NewTextPart("thanks"))
+	m.Metadata = map[string]any{"x402.payment.status": "payment-completed", "x402.payment.receipts": []any{receipt(s.name)}}
+	return m
+}
+
+// checkReceipts fails t unless a finished task has the receipts of all payments, as
+// they were written (C32).
+func checkReceipts(t *testing.T, task gjson.Result, names ...string) {
+	t.Helper()
+	want := make([]any, len(names))
+	for i, name := range names {
+		want[i] = receipt(name)
+	}
+	meta := task.Get("status.message.metadata")
+	if got := meta.Get("x402\\.payment\\.receipts").Value(); !cmp.Equal(any(want), got) || meta.Get("x402\\.payment\\.status").Str != "payment-completed" {
+		t.Errorf("receipts %s", task.Get("status"))
 	}
 }
 
@@ -313,6 +342,7 @@ func TestThreeOrganisations(t *testing.T) {
 			defer mu.Unlock()
 			if text := done.Get("result.task.artifacts.0.parts.0.text").Str; strings.Contains(text, "work of c1") && strings.Contains(text, "work of c2") {
 				wins++
+				checkReceipts(t, done.Get("result.task"), "c2")
 			} else if !done.Get("error").Exists() {
 				t.Errorf("%s", done.Raw)
 			}
@@ -386,6 +416,13 @@ func TestTwoSiblingsAsk(t *testing.T) {
 	}
 	if a, b := w.siblings[0].executed, w.siblings[1].executed; a != 2 || b != 2 {
 		t.Errorf("executed %d and %d times", a, b)
+	}
+	checkReceipts(t, third.Get("result.task"), "c1", "c2")
+	read := w.rpc(t, "user-secret", "desk", fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":%q}}`, id))
+	checkReceipts(t, read.Get("result"), "c1", "c2")
+	replays, err := w.b.Replay(t.Context(), agentbus.RunID(id)) // R23
+	if err != nil || len(replays) != 1 || replays[0].Divergence != nil {
+		t.Errorf("replay: %v %+v", err, replays)
 	}
 }
 

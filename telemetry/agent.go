@@ -63,7 +63,9 @@ func (a *agentMetrics) observe(o *agentbus.Observation) {
 		if c.Code == agentbus.CodeReplyExpired {
 			a.absorb.Inc()
 		}
-	case agentbus.ResultPassed, agentbus.ResultAnswered, agentbus.ResultLeft:
+	case agentbus.ResultLeft:
+		a.unbilled.Add(amount(int64(c.Unbilled)))
+	case agentbus.ResultPassed, agentbus.ResultAnswered:
 	}
 	if !o.FirstByte.IsZero() {
 		a.firstByte.Observe(o.FirstByte.Sub(c.Began).Seconds())

@@ -59,6 +59,7 @@ func TestMetrics(t *testing.T) {
 	m.Observe(seen("critic", agentbus.ResultReplayed, agentbus.CallRecord{Usage: used}))
 	m.Observe(seen("critic", agentbus.ResultAttached, agentbus.CallRecord{}))
 	m.Observe(seen("critic", agentbus.ResultVoided, agentbus.CallRecord{Usage: used, Unbilled: 50, Code: agentbus.CodeAgentUnavailable}))
+	m.Observe(seen("critic", agentbus.ResultLeft, agentbus.CallRecord{Unbilled: 4, Code: agentbus.CodeAgentUnavailable, State: agentbus.CallVoided, Status: agentbus.StatusCallerLeft}))
 	m.Observe(seen("critic", agentbus.ResultRefused, agentbus.CallRecord{Code: agentbus.CodeDepthExceeded}))
 	m.Observe(seen("critic", agentbus.ResultRefused, agentbus.CallRecord{Code: agentbus.CodeReplyExpired}))
 	m.Observe(seen("", agentbus.ResultRefused, agentbus.CallRecord{Code: agentbus.CodeUnauthenticated}))
@@ -73,7 +74,7 @@ func TestMetrics(t *testing.T) {
 	for series, want := range map[string]string{
 		`agentbus_requests_total{agent="critic",result="settled"}`:             "1",
 		`agentbus_requests_total{agent="critic",result="refused"}`:             "2",
-		`agentbus_requests_total{agent="critic",result="left"}`:                "0",
+		`agentbus_requests_total{agent="critic",result="left"}`:                "1",
 		`agentbus_requests_total{agent="-",result="refused"}`:                  "1",
 		`agentbus_refusals_total{agent="critic",code="bridge_depth_exceeded"}`: "1",
 		`agentbus_refusals_total{agent="-",code="unauthenticated"}`:            "1",
@@ -82,7 +83,7 @@ func TestMetrics(t *testing.T) {
 		`agentbus_tokens_total{agent="critic",kind="cached"}`:                  "40",
 		`agentbus_tokens_total{agent="critic",kind="output"}`:                  "20",
 		`agentbus_charged_micro_usd_total{agent="critic"}`:                     "607",
-		`agentbus_unbilled_micro_usd_total{agent="critic"}`:                    "53",
+		`agentbus_unbilled_micro_usd_total{agent="critic"}`:                    "57",
 		`agentbus_dedupe_hits_total{agent="critic"}`:                           "1",
 		`agentbus_retries_absorbed_total{agent="critic"}`:                      "3",
 		`agentbus_added_latency_seconds_count{agent="critic"}`:                 "2",
@@ -90,7 +91,7 @@ func TestMetrics(t *testing.T) {
 		`agentbus_added_latency_seconds_bucket{agent="critic",le="0.005"}`:     "0",
 		`agentbus_upstream_latency_seconds_bucket{agent="critic",le="0.1"}`:    "2",
 		`agentbus_upstream_latency_seconds_bucket{agent="critic",le="0.05"}`:   "0",
-		`agentbus_time_to_first_byte_seconds_count{agent="critic"}`:            "6",
+		`agentbus_time_to_first_byte_seconds_count{agent="critic"}`:            "7",
 		`agentbus_store_commit_duration_seconds_count`:                         "1",
 		`agentbus_in_flight_requests`:                                          "3",
 		`agentbus_detached_calls`:                                              "2",

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 	"testing"
@@ -53,6 +54,7 @@ func done(t agentbus.Turn, text string) agentbus.Turn {
 		Text: text, Reasoning: difficult, Model: "m", Finish: "stop", Replayed: true,
 		ToolCalls: []agentbus.ToolCall{{ID: "1", Name: "f", Arguments: `{"x":1}`}},
 		Usage:     agentbus.Usage{InputTokens: 5, OutputTokens: 6, Cost: 7},
+		Receipts:  []json.RawMessage{json.RawMessage(`{"n":9007199254740993}`)},
 	}
 	return t
 }
