@@ -14,6 +14,15 @@ func Set(body, value []byte, path ...string) ([]byte, error) {
 	return set(body, rawjson.Space(body, 0), value, path)
 }
 
+// SetMetadata is [Set] for a member of the metadata of the request that [Peek] has
+// read: it does not look for the message again. body is as it was read.
+func (c *Call) SetMetadata(body, value []byte, key string) ([]byte, error) {
+	if !c.HasMessage {
+		return Set(body, value, c.MetadataPath(key)...)
+	}
+	return set(body, c.message.At, value, []string{"metadata", key})
+}
+
 // set edits the object that begins at body[at].
 func set(body []byte, at int, value []byte, path []string) ([]byte, error) {
 	switch {

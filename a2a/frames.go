@@ -19,6 +19,7 @@ type Frame struct {
 	End      bool      // nothing follows it: a message, an error, or a task that is over or waits
 	Err      *Error    // it is an error
 	Metadata [][]byte  // where agents tell what they used, as JSON objects
+	words    words     // for [Said.HearFrame]
 }
 
 // A TaskRef names a task and the context it belongs to.
@@ -61,6 +62,14 @@ func (n node) text() string {
 	return rawjson.Text(n)
 }
 
+// textLen is how long text is.
+func (n node) textLen() int {
+	if len(n) > 1 && n[0] == '"' && bytes.IndexByte(n, '\\') < 0 {
+		return len(n) - len(`""`)
+	}
+	return len(n.text())
+}
+
 // pick reads the members of an object that have these names, the first of each,
 // in one pass: answers are long.
 func (n node) pick(into []node, names ...string) {
@@ -80,8 +89,9 @@ func (n node) pick(into []node, names ...string) {
 // value reads what stands under result, or is the whole of a REST answer.
 func (f *Frame) value(v node) {
 	var found [8]node
-	v.pick(found[:], "task", "message", "statusUpdate", "artifactUpdate", "kind", "tasks", "status", "id")
+	v.pick(found[:], members[:]...)
 	kind, tasks, status, id := found[4], found[5], found[6], found[7]
+	f.words = wordsOf(v, found[:len(kinds)])
 	switch { // an answer of A2A 1.0 is wrapped in its kind
 	case kind != nil:
 	case found[0].isObject():
@@ -105,11 +115,11 @@ func (f *Frame) value(v node) {
 			f.see(named[0], named[1])
 			return true
 		})
-	case kind.text() == "message":
+	case f.words.kind == "message":
 		f.message(v)
-	case kind.text() == "status-update":
+	case f.words.kind == "status-update":
 		f.status(v)
-	case kind.text() == "artifact-update":
+	case f.words.kind == "artifact-update":
 		f.artifact(v)
 	case status.isObject() && id.text() != "":
 		f.task(v)

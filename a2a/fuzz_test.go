@@ -19,15 +19,23 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(`{"error":{"code":404,"details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"TASK_NOT_FOUND","domain":"a2a-protocol.org"}]}}`)
 	f.Add(`{"tasks":[{"id":"t"},1 ,{"id":"u"}],"result":{"totalSize":2,"tasks":[{"id":"\u0074"}]},"totalSize":{}}`)
 	f.Add(`{"result":{"message":{"parts":[{"text":"\""}],"taskId":"t"},"id":"u","status":{}},"artifactUpdate":{"taskId":"v"}}`)
+	f.Add(`{"result":{"kind":"artifact-update","artifact":{"parts":[{"text":"a\u00e9"},{"data":{}}]},"message":{}},"error":null}`)
 	f.Add(`{"supportedInterfaces":[1,{"protocolBinding":"JSONRPC"}],"url":"http://\u212a/","capabilities":[]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		body := []byte(text)
 		for _, b := range []a2a.Binding{a2a.JSONRPC, a2a.REST} {
-			frame, _ := a2a.ReadFrame(body, b)
+			frame, valid := a2a.ReadFrame(body, b)
 			if frame.Err != nil && (!json.Valid(frame.Err.Body(b, nil)) || frame.Err.Bus() == nil) {
 				t.Fatalf("%+v", frame.Err)
 			}
 			tasksOf(t, body, b, frame.Tasks)
+			if valid && frame.Err == nil {
+				var whole, read a2a.Said
+				whole.Hear(body, b)
+				if read.HearFrame(&frame, body, b); read.Len() != whole.Len() {
+					t.Fatalf("%s says %d bytes, and %d once it was read", text, whole.Len(), read.Len())
+				}
+			}
 			if out, err := a2a.RewriteExtended(body, b, a2a.CardEdit{Base: "https://bus.example.com/a2a/x"}); err == nil && json.Valid(body) && !json.Valid(out) {
 				t.Fatalf("%s became %s", text, out)
 			}

@@ -29,6 +29,7 @@ type Call struct {
 
 	paramID, paramTask string
 	messageKey         string // under which the message stands; "": message
+	message, params    Span   // where they stand in the body; the zero Span: there are none
 }
 
 // A Span is a part of a body, [At, Over).
@@ -239,8 +240,8 @@ func (p *peeker) request(key int, m rawjson.Member) {
 }
 
 // params reads the parameters of a method, which are the body on REST.
-func (p *peeker) params(at, _ int) {
-	if p.body[at] != '{' {
+func (p *peeker) params(at, over int) {
+	if p.call.params = (Span{at, over}); p.body[at] != '{' {
 		return
 	}
 	keys := paramKeys
@@ -277,7 +278,7 @@ func (p *peeker) params(at, _ int) {
 }
 
 func (p *peeker) message(m rawjson.Member) {
-	p.call.HasMessage = p.body[m.At] == '{'
+	p.call.HasMessage, p.call.message = p.body[m.At] == '{', Span{m.At, m.Over}
 	p.object(m, messageKeys, func(key int, m rawjson.Member) {
 		switch key {
 		case 0:

@@ -321,3 +321,41 @@ func TestMergeLineage(t *testing.T) {
 		t.Error(err) // P3: never a silent 0
 	}
 }
+
+// A6, G26: what was read of a request says where its message stands: metadata is
+// written to the same place, and counted are the bytes of its parts.
+func TestPeekKnowsTheMessage(t *testing.T) {
+	t.Parallel()
+	for body, says := range map[string]int{
+		`{"method":"SendMessage","params":{"message":{"parts":[{"text":"12345"},{"data":{}}]}}}`:                                     7,
+		`{"params" : {"message":{"metadata":{"agentbus":{"a":1},"b":2},"parts":[{"text":"\u0041"}]},"x":1},"method":"message/send"}`: 1,
+		`{"method":"SendMessage","params":{"message":{"metadata":null}}}`:                                                            29,
+		`{"method":"SendMessage","params":{"message":{"metadata":[]}}}`:                                                              27,
+		`{"method":"SendMessage","params":{"message":null}}`:                                                                         16,
+		`{"method":"SendMessage","params":[1]}`:                                                                                      3,
+		`{"method":"SendMessage"}`:                                                                                                   0,
+	} {
+		call, err := a2a.Peek(a2a.JSONRPC, a2a.Method{}, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, refused := a2a.Set([]byte(body), []byte("{}"), call.MetadataPath("agentbus")...)
+		got, err := call.SetMetadata([]byte(body), []byte("{}"), "agentbus")
+		if string(got) != string(want) || (err == nil) != (refused == nil) {
+			t.Errorf("%s became %s (%v), want %s (%v)", body, got, err, want, refused)
+		}
+		if n := call.SentBytes([]byte(body)); n != says {
+			t.Errorf("%s says %d bytes, want %d", body, n, says)
+		}
+	}
+	body := []byte(` {"message":{"parts":[{"text":"12"}]}} `)
+	call, err := a2a.Peek(a2a.REST, a2a.MethodOf("SendMessage"), body)
+	if n := call.SentBytes(body); n != 2 || err != nil {
+		t.Errorf("%s says %d bytes, %v", body, n, err)
+	}
+	body = []byte(` {"request":{"parts":[{"text":"12"}]}} `)
+	call, err = a2a.Peek(a2a.REST, a2a.MethodOf("SendMessage"), body)
+	if n := call.SentBytes(body); n != len(body)-1 || err != nil {
+		t.Errorf("%s says %d bytes, %v", body, n, err)
+	}
+}

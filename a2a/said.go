@@ -26,23 +26,49 @@ func (s *Said) Hear(data []byte, b Binding) {
 		root = result[0]
 	}
 	var found [5]node
-	root.pick(found[:], "task", "message", "statusUpdate", "artifactUpdate", "kind")
-	if found[4] != nil { // of 0.3
-		s.value(root, found[4].text())
-		return
-	}
-	for i, kind := range []string{"task", "message", "status-update", "artifact-update"} {
-		if found[i].isObject() {
-			s.value(found[i], kind)
-			return
-		}
-	}
+	root.pick(found[:], kinds...)
+	s.add(wordsOf(root, found[:]))
 }
 
-func (s *Said) value(v node, kind string) {
+// HearFrame is Hear for data that f was read from, and that is as it was then.
+func (s *Said) HearFrame(f *Frame, data []byte, b Binding) {
+	if f.words.of == nil {
+		s.Hear(data, b)
+		return
+	}
+	s.add(f.words)
+}
+
+// words are what an answer or an event says, and as what; nil: nothing is found.
+type words struct {
+	of   node
+	kind string
+}
+
+// members are what is read of an answer. The first are kinds: what answers of A2A
+// 1.0 stand under, and then what those of 0.3 call themselves by.
+var (
+	members = [...]string{"task", "message", "statusUpdate", "artifactUpdate", "kind", "tasks", "status", "id"}
+	kinds   = members[:5]
+)
+
+// wordsOf returns where the words of an answer stand, of which these are the kinds.
+func wordsOf(answer node, found []node) words {
+	if found[4] != nil { // of 0.3
+		return words{answer, found[4].text()}
+	}
+	for i, kind := range [...]string{"task", "message", "status-update", "artifact-update"} {
+		if found[i].isObject() {
+			return words{found[i], kind}
+		}
+	}
+	return words{}
+}
+
+func (s *Said) add(w words) {
 	var found [5]node
-	v.pick(found[:], "artifacts", "status", "parts", "artifact", "append")
-	switch kind {
+	w.of.pick(found[:], "artifacts", "status", "parts", "artifact", "append")
+	switch w.kind {
 	case "task":
 		if len(found[0]) > len("[]") { // a task that leaves its artifacts out takes none of them back
 			s.artifacts, s.others = nil, 0
@@ -92,19 +118,15 @@ func (s *Said) Len() int {
 	return n
 }
 
-// SentBytes returns how many bytes the message of a request says; all of its params
-// where it has no parts.
-func SentBytes(body []byte, b Binding) int {
-	root := node(body[rawjson.Space(body, 0):])
-	if b == JSONRPC {
-		var params [1]node
-		root.pick(params[:], "params")
-		root = params[0]
+// SentBytes returns how many bytes the message of the request says that [Peek] has
+// read; all of its params where it has no parts. body is as it was read.
+func (c *Call) SentBytes(body []byte) int {
+	var parts [1]node
+	if c.messageKey == "" {
+		node(body[c.message.At:c.message.Over]).pick(parts[:], "parts")
 	}
-	var message, parts [1]node
-	root.pick(message[:], "message")
-	if message[0].pick(parts[:], "parts"); parts[0] == nil {
-		return len(root)
+	if parts[0] == nil {
+		return c.params.Over - c.params.At
 	}
 	return partBytes(parts[0])
 }
@@ -127,7 +149,7 @@ func partBytes(parts node) (n int) {
 		part.pick(found[:], "text", "raw", "data", "url", "file")
 		for i, content := range found {
 			if i == 0 && content != nil {
-				n += len(content.text())
+				n += content.textLen()
 				continue
 			}
 			n += len(content)

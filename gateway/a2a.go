@@ -99,6 +99,7 @@ type envelope struct {
 	body        []byte       // as the gateway's Edit left it; nil: as it came
 	out         []byte       // as it goes to the agent; nil before
 	told        a2a.Frame    // what a whole answer tells
+	read        bool         // that was read: the answer is valid JSON
 	mention     a2a.Mention  // what its metadata says of chains, evidence and policies
 }
 

@@ -134,7 +134,7 @@ func (a *answer) convertA2A(body []byte, kept http.Header) (sent, stored []byte,
 		}
 		told, _ = a2a.ReadFrame(body, e.binding)
 	}
-	e.told = told
+	e.told, e.read = told, true
 	learn := a.owns
 	if a.settlesTasks(&e.told) {
 		learn = a.claims
@@ -198,7 +198,7 @@ func (x *exchange) usageOfFrame(told reported, failed bool, heard func() a2a.Sai
 		if failed {
 			return agentbus.Usage{}
 		}
-		said, sent := heard(), a2a.SentBytes(x.body, x.envelope.binding)
+		said, sent := heard(), x.envelope.call.SentBytes(x.body)
 		return agentbus.Usage{InputTokens: int64(sent / bytesPerToken), OutputTokens: int64(said.Len() / bytesPerToken), Estimated: true}
 	})
 }

@@ -117,14 +117,32 @@ func getCard(ctx context.Context, t *Target, at *url.URL) ([]byte, error) {
 // nowhere but to what is configured (P24).
 func (g *Gateway) endpoint(ctx context.Context, t *Target, u *upstream, e *envelope) *url.URL {
 	_, interfaces, _ := g.cardOf(ctx, t, u) // without a card the URL itself is meant
+	to := u.base
 	if named := a2a.Endpoint(interfaces, e.binding, e.version); named != "" {
-		to, err := url.Parse(named)
-		if err == nil && to.Scheme == u.base.Scheme && strings.EqualFold(to.Host, u.base.Host) && to.User == nil {
-			return to
-		}
+		to = u.named(named)
 	}
-	to := *u.base
-	return &to
+	own := *to
+	return &own
+}
+
+// A namedURL is what a card names as an endpoint, and where requests go for it.
+type namedURL struct {
+	name string
+	url  *url.URL
+}
+
+// named returns the URL that a card names, where that is on the same host, else the
+// base. The last one is remembered: it is nearly always the next one too.
+func (u *upstream) named(name string) *url.URL {
+	if last := u.last.Load(); last != nil && last.name == name {
+		return last.url
+	}
+	to, err := url.Parse(name)
+	if err != nil || to.Scheme != u.base.Scheme || !strings.EqualFold(to.Host, u.base.Host) || to.User != nil {
+		to = u.base
+	}
+	u.last.Store(&namedURL{name, to})
+	return to
 }
 
 // addressed returns the URL that a request goes to: of A2A exactly the endpoint

@@ -46,7 +46,15 @@ func (x *exchange) stamped() []byte {
 		body = e.body
 	}
 	if x.target.A2A != nil && e.call.TakesMetadata() && len(bytes.TrimSpace(body)) > 0 {
-		if with, err := a2a.Set(body, a2a.LineageMetadata(x.lineageOut()), e.call.MetadataPath(a2a.MetadataKey)...); err == nil {
+		told := a2a.LineageMetadata(x.lineageOut())
+		var with []byte
+		var err error
+		if e.body == nil {
+			with, err = e.call.SetMetadata(body, told, a2a.MetadataKey)
+		} else { // what was read stands elsewhere now
+			with, err = a2a.Set(body, told, e.call.MetadataPath(a2a.MetadataKey)...)
+		}
+		if err == nil {
 			body = with // else its metadata is no object: the agent says what it thinks of that
 		}
 	}

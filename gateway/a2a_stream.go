@@ -140,7 +140,7 @@ func (s *events) told(data []byte, f *a2a.Frame) {
 		s.usage = u
 	}
 	if !s.usage.tokens && s.exchange.flight != nil {
-		s.said.Hear(data, s.tap.binding)
+		s.said.HearFrame(f, data, s.tap.binding)
 	}
 	if err := s.owns(f); err != nil && s.fault == nil {
 		s.fault = err
@@ -300,7 +300,7 @@ func (s *events) settle() error {
 	u := x.usageOfFrame(s.usage, x.envelope.told.Err != nil, func() a2a.Said { return s.said })
 	if why := laterFault(x.envelope.told.Err); why != nil {
 		g.void(s.r.Context(), x, why, u, x.target.cost(u))
-	} else if err := s.answer.settle(agentbus.StoredReply{Status: http.StatusOK, Header: s.kept, Body: append(s.pending(), s.held...)}, u, s.total > g.cfg.MaxReply); err != nil {
+	} else if err := s.answer.settle(agentbus.StoredReply{Status: http.StatusOK, Header: s.kept, Body: s.rest(s.held)}, u, s.total > g.cfg.MaxReply); err != nil {
 		return err
 	}
 	s.settled = true

@@ -119,8 +119,19 @@ func (a *answer) stream(pass func([]byte) error) {
 // read reads the body to its end, or to the first error of use. The agent may
 // be silent for IdleTimeout at most.
 func (a *answer) read(use func([]byte) error) error {
-	idle := time.AfterFunc(a.gateway.cfg.IdleTimeout, func() { a.cancel(errIdle) })
-	defer idle.Stop()
+	if told := a.resp.ContentLength; told < 0 || int64(a.here()) < told { // else it is here
+		idle := time.AfterFunc(a.gateway.cfg.IdleTimeout, func() { a.cancel(errIdle) })
+		defer idle.Stop()
+		hear := use
+		use = func(b []byte) error {
+			idle.Stop() // the time that a caller takes is none that the agent is silent
+			if err := hear(b); err != nil {
+				return err
+			}
+			idle.Reset(a.gateway.cfg.IdleTimeout)
+			return nil
+		}
+	}
 	shared := &buffers
 	if a.here() < 0 {
 		shared = &waiting
@@ -140,11 +151,9 @@ func (a *answer) read(use func([]byte) error) error {
 		got, err := a.next(&buf)
 		a.exchange.waited(since)
 		if len(got) > 0 {
-			idle.Stop() // the time that a caller takes is none that the agent is silent
 			if err := use(got); err != nil {
 				return err
 			}
-			idle.Reset(a.gateway.cfg.IdleTimeout)
 		}
 		if errors.Is(err, io.EOF) {
 			a.landed() // before the caller hears of it
@@ -312,6 +321,7 @@ func (a *answer) settle(reply agentbus.StoredReply, u agentbus.Usage, drop bool)
 		return errNotYours
 	}
 	if err != nil {
+		x.flight.part()
 		return err
 	}
 	a.gateway.tasks.see(a.claimed)

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -53,11 +52,11 @@ func (a *answer) passWhole(sse bool) {
 	}
 	a.learning.Wait()
 	x.flight.whole(status, kept, body, g.cfg.MaxReply)
-	own := maps.Clone(kept) // duplicates are reading kept by now
+	own := a.w.Header() // duplicates are reading kept by now
 	own["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.tellCost(own, "")
 	x.leavePlace() // the agent is done, however slowly its answer is read
-	a.head(status, own)
+	a.head(status, kept)
 	faults.At(faults.AckAmid)
 	_ = g.send(a.w, body) // a caller that left may ask again
 	faults.At(faults.AckAfter)
@@ -70,7 +69,11 @@ var errLarge = errors.New("the answer is larger than what is kept")
 // read of one that is larger than what is kept.
 func (a *answer) readWhole() ([]byte, error) {
 	most := a.gateway.cfg.MaxReply
-	body := make([]byte, 0, min(max(a.resp.ContentLength, 0), most)+512)
+	room := int64(512)
+	if told := a.resp.ContentLength; told >= 0 {
+		room = min(told, most)
+	}
+	body := make([]byte, 0, room)
 	err := a.read(func(b []byte) error {
 		if body = append(body, b...); int64(len(body)) > most {
 			return errLarge

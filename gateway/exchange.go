@@ -204,12 +204,13 @@ func (x *exchange) redact(s string) string {
 
 // echo sets the headers that stand on every answer.
 func (x *exchange) echo(h http.Header) {
-	h["X-Request-Id"] = []string{x.requestID}
+	values := []string{x.requestID, string(x.lineage.Run), string(x.lineage.Turn)}
+	h["X-Request-Id"] = values[0:1:1]
 	if x.lineage.Run != "" {
-		h["X-Tangle-Runid"] = []string{string(x.lineage.Run)}
+		h["X-Tangle-Runid"] = values[1:2:2]
 	}
 	if x.lineage.Turn != "" {
-		h["X-Tangle-Turnid"] = []string{string(x.lineage.Turn)}
+		h["X-Tangle-Turnid"] = values[2:3:3]
 	}
 }
 

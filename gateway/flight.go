@@ -66,6 +66,10 @@ func (f *flight) publish(b []byte, most int64) {
 	})
 }
 
+// part has what is published from now on stand elsewhere than what the ledger was
+// given to store, which stands behind what was published before.
+func (f *flight) part() { f.change(func() { f.body = slices.Clip(f.body) }) }
+
 // whole publishes an answer that is no stream. Nobody changes body any more.
 func (f *flight) whole(status int, header http.Header, body []byte, most int64) {
 	f.change(func() {

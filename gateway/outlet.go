@@ -40,15 +40,24 @@ func (o *outlet) send(b []byte) error {
 // put writes b.
 func (o *outlet) put(b []byte) error {
 	for piece := range slices.Chunk(b, sendBytes) {
-		if now := time.Now(); o.deadline.Sub(now) < o.patience {
-			o.deadline = now.Add(o.patience).Add(o.patience / 8)             // no duration may be as long as both
-			_ = http.NewResponseController(o.w).SetWriteDeadline(o.deadline) // an in-memory caller has none
-		}
+		o.extend()
 		if _, err := o.w.Write(piece); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// extend gives the caller its time to take the next piece.
+func (o *outlet) extend() {
+	if w, ok := o.w.(interface{ WriteWithin(d, slack time.Duration) }); ok { // it knows what the answer before has set
+		w.WriteWithin(o.patience, o.patience/8)
+		return
+	}
+	if now := time.Now(); o.deadline.Sub(now) < o.patience {
+		o.deadline = now.Add(o.patience).Add(o.patience / 8)             // no duration may be as long as both
+		_ = http.NewResponseController(o.w).SetWriteDeadline(o.deadline) // an in-memory caller has none
+	}
 }
 
 const sendBytes = 256 << 10

@@ -81,8 +81,18 @@ func (a *answer) endStream(t *tap, kept http.Header, held []byte) error {
 		g.void(a.r.Context(), x, errSilent, u, x.target.cost(u))
 		return nil
 	}
-	reply := agentbus.StoredReply{Status: http.StatusOK, Header: kept, Body: append(a.pending(), held...)}
+	reply := agentbus.StoredReply{Status: http.StatusOK, Header: kept, Body: a.rest(held)}
 	return a.settle(reply, t.usageOr(x), a.total > g.cfg.MaxReply)
+}
+
+// rest returns the pending bytes with the end of the stream behind them. Where there
+// is room for it, it stands behind what duplicates read, who do not see it there
+// before it is published: that puts the same bytes there.
+func (a *answer) rest(held []byte) []byte {
+	if a.pending() == nil {
+		return held
+	}
+	return append(a.exchange.flight.body[a.batched:], held...)
 }
 
 // takesTrailers reports whether who sent h reads trailers: it says so (RFC 9110,

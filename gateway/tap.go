@@ -31,7 +31,7 @@ type tap struct {
 	cr      bool                // the last byte was a CR: an LF belongs to it
 	begun   bool                // past a BOM
 	events  int                 // with data
-	usage   []byte              // the last event that told a usage
+	usage   reported            // what the last event told that told one
 	counts  bool                // what is said is counted, in bytes
 	said    int
 	mute    bool        // looked for from the start: nothing was said yet, and no tool called
@@ -207,7 +207,7 @@ func (t *tap) endEvent() {
 		t.said += chatBytes(t.event, "delta")
 	}
 	if u := parseUsage(t.event); u.told() { // an event may say that it tells none
-		t.usage = append(t.usage[:0], t.event...)
+		t.usage = u
 	}
 	if t.dialect != dialectOther && (t.errs || bytes.Contains(t.event, errorMark)) {
 		t.readError()
@@ -305,7 +305,7 @@ func (t *tap) close() error {
 // usageOr returns the usage that the stream told, or an estimate: a token an
 // event, which is how agents stream, where what was said is not counted.
 func (t *tap) usageOr(x *exchange) agentbus.Usage {
-	return x.used(parseUsage(t.usage), func() agentbus.Usage {
+	return x.used(t.usage, func() agentbus.Usage {
 		if t.counts {
 			return x.bridgedUsage(t.said)
 		}

@@ -67,7 +67,7 @@ func TestTap(t *testing.T) {
 			if c.fails == "" && err != nil || c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails)) {
 				t.Errorf("%s in pieces of %d: %v, want %q", name, piece, err, c.fails)
 			}
-			if got := parseUsage(tp.usage).Usage; got != c.usage {
+			if got := tp.usage.Usage; got != c.usage {
 				t.Errorf("%s in pieces of %d: usage %+v, want %+v", name, piece, got, c.usage)
 			}
 			if tp.done && c.as == dialectChat && strings.Contains(held, "choices") {
@@ -110,8 +110,8 @@ func FuzzTap(f *testing.F) {
 		feedAll(&whole, s, len(s)+1)
 		feedAll(&cut, s, piece)
 		a, b := whole.close(), cut.close()
-		if (a == nil) != (b == nil) || string(whole.usage) != string(cut.usage) || whole.events != cut.events || whole.done != cut.done {
-			t.Fatalf("cut in pieces of %d: %v %q %d, whole: %v %q %d", piece, b, cut.usage, cut.events, a, whole.usage, whole.events)
+		if (a == nil) != (b == nil) || whole.usage != cut.usage || whole.events != cut.events || whole.done != cut.done {
+			t.Fatalf("cut in pieces of %d: %v %+v %d, whole: %v %+v %d", piece, b, cut.usage, cut.events, a, whole.usage, whole.events)
 		}
 	})
 }

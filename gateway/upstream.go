@@ -115,6 +115,7 @@ type upstream struct {
 	inFlight atomic.Int64
 	failures atomic.Int64 // in a row; changed under pool.mu
 	card     heldCard     // of an A2A agent
+	last     atomic.Pointer[namedURL]
 	era      atomic.Int64 // counts ejections, ever; likewise
 
 	// Guarded by pool.mu:

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"math"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/a2a"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 // cost is what a call of t that used u is charged (G26).
@@ -47,8 +47,8 @@ func (x *exchange) tellCost(h http.Header, prefix string) {
 func (a *answer) usage(status int, body []byte) agentbus.Usage {
 	if e := a.exchange.envelope; e != nil {
 		return a.exchange.usageOfFrame(usageIn(&e.told), e.told.Err != nil, func() (said a2a.Said) {
-			if json.Valid(body) {
-				said.Hear(body, e.binding)
+			if e.read || rawjson.Valid(body) {
+				said.HearFrame(&e.told, body, e.binding)
 			}
 			return said
 		})

@@ -202,7 +202,7 @@ func (c *conn) writeWithin(d, slack time.Duration) {
 	if d > 0 {
 		until = now.Add(d).Add(slack)
 	}
-	if left := c.writeBy.Sub(now); c.late || d > 0 && left < d {
+	if left := c.writeBy.Sub(now); c.late || d > 0 && (left < d || left-slack > d) {
 		c.writeBy, c.late = until, false
 		_ = c.net.SetWriteDeadline(until) // a connection that is closed says so when it is written to
 	}

@@ -184,11 +184,13 @@ func TestSlowBody(t *testing.T) {
 func TestTakesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		own, atLeast, atMost time.Duration
+		own, within, atLeast, atMost time.Duration
 	}{
-		"nobody sees to it":   {atLeast: 40 * time.Second, atMost: 45 * time.Second},
-		"the handler does":    {own: 5 * time.Second, atLeast: 5 * time.Second, atMost: 5 * time.Second},
-		"and is more patient": {own: time.Hour, atLeast: time.Hour, atMost: time.Hour},
+		"nobody sees to it":    {atLeast: 40 * time.Second, atMost: 45 * time.Second},
+		"the handler does":     {own: 5 * time.Second, atLeast: 5 * time.Second, atMost: 5 * time.Second},
+		"and is more patient":  {own: time.Hour, atLeast: time.Hour, atMost: time.Hour},
+		"or nearly":            {within: 8 * time.Second, atLeast: 9 * time.Second, atMost: 9 * time.Second},
+		"and less than before": {own: time.Hour, within: 8 * time.Second, atLeast: 9 * time.Second, atMost: 9 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -201,6 +203,11 @@ func TestTakesNothing(t *testing.T) {
 					began := time.Now()
 					if c.own > 0 {
 						_ = http.NewResponseController(w).SetWriteDeadline(began.Add(c.own))
+					}
+					if patient, ok := w.(interface{ WriteWithin(d, slack time.Duration) }); ok && c.within > 0 {
+						patient.WriteWithin(c.within, c.within/8)
+						<-time.After(time.Second / 2)
+						patient.WriteWithin(c.within, c.within/8) // the deadline that is set will do
 					}
 					for err := error(nil); err == nil; {
 						_, err = w.Write(make([]byte, 1<<10))

@@ -154,6 +154,13 @@ func (w *response) SetWriteDeadline(t time.Time) error {
 	return w.conn.net.SetWriteDeadline(t) //nolint:wrapcheck // it is the connection's
 }
 
+// WriteWithin gives a caller a time to take what is written from now on, and up to
+// slack more: a deadline that does is not moved.
+func (w *response) WriteWithin(d, slack time.Duration) {
+	w.timed = true
+	w.conn.writeWithin(d, slack)
+}
+
 // EnableFullDuplex does nothing: a body may be read when the answer has begun.
 func (w *response) EnableFullDuplex() error { return nil }
 

@@ -42,10 +42,9 @@ const insertEntry = `INSERT INTO entries (payer, seq, kind, call_id, attempt, am
 
 // args returns e, which made l the end, as it is stored.
 func (l link) args(e *agentbus.Entry) []any {
-	return []any{
+	return append(make([]any, 0, 13), // and one for the accounts
 		string(e.Payer), e.Seq, string(e.Kind), e.Call, int64(e.Attempt), int64(e.Amount), int64(e.Unbilled), micros(e.At), e.Hash[:],
-		int64(l.charged), int64(l.unbilled), l.charges,
-	}
+		int64(l.charged), int64(l.unbilled), l.charges)
 }
 
 // enter appends the entry of a, now that its amounts are known, to its payer's

@@ -26,7 +26,7 @@ import (
 // minted (P7).
 func (s *Store) Reserve(ctx context.Context, r agentbus.Reservation) (agentbus.Reserved, error) {
 	const what = "reserve a call"
-	got, err := write(ctx, s, what, func(c *conn) (agentbus.Reserved, error) { return reserve(c, r) })
+	got, err := write(ctx, s, what, func(c *conn) (agentbus.Reserved, error) { return reserve(c, &r) })
 	if err != nil || got.Outcome != agentbus.OutcomeSettled {
 		return got, err
 	}
@@ -43,14 +43,14 @@ func (s *Store) Reserve(ctx context.Context, r agentbus.Reservation) (agentbus.R
 	return got, nil
 }
 
-func reserve(c *conn, r agentbus.Reservation) (agentbus.Reserved, error) {
+func reserve(c *conn, r *agentbus.Reservation) (agentbus.Reserved, error) {
 	if len(r.Hold.Budgets) > 0 { // of a new key, so that a refusal writes nothing
-		missing, err := short(c, &r, taken{})
+		missing, err := short(c, r, taken{})
 		if err != nil {
 			return agentbus.Reserved{}, err
 		}
 		if missing != nil {
-			return reserveShort(c, r, missing)
+			return reserveShort(c, *r, missing)
 		}
 	}
 	call := r.Call
@@ -68,11 +68,11 @@ func reserve(c *conn, r agentbus.Reservation) (agentbus.Reserved, error) {
 		return agentbus.Reserved{}, err
 	}
 	if changed == 0 {
-		got, _, err := reserveKnown(c, r)
+		got, _, err := reserveKnown(c, *r)
 		return got, err
 	}
 	call.ID = id
-	return executes(c, call, &r)
+	return executes(c, call, r)
 }
 
 // executes answers a reservation whose call is stored as executing, and holds

@@ -1,7 +1,9 @@
 package sqlite
 
 import (
+	"bytes"
 	"fmt"
+	"sync"
 
 	"github.com/klauspost/compress/s2"
 )
@@ -20,11 +22,22 @@ func pack(body []byte, from int) (stored []byte, packed bool) {
 	if len(body) < from {
 		return body, false
 	}
-	if stored = s2.Encode(nil, body); len(stored) >= len(body) {
+	room, _ := packing.Get().(*[]byte)
+	defer packing.Put(room)
+	if most := s2.MaxEncodedLen(len(body)); len(*room) < most && most <= maxPacking {
+		*room = make([]byte, most)
+	}
+	if stored = s2.Encode(*room, body); len(stored) >= len(body) {
 		return body, false
 	}
-	return stored, true
+	return bytes.Clone(stored), true
 }
+
+// packing is room to pack in, many times what is packed.
+var packing = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxPacking is how much of it is kept at most.
+const maxPacking = 64 << 10
 
 // unpacked reads a body and whether it is packed.
 func (r *row) unpacked() []byte {
