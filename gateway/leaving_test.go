@@ -326,6 +326,37 @@ func TestDriverLeaves(t *testing.T) {
 	}
 }
 
+// TestDriverLeavesDuplicate: G14, G22, who attached to a call that its driver aborts reads
+// why it failed: it is not told as one that left.
+func TestDriverLeavesDuplicate(t *testing.T) {
+	t.Parallel()
+	b, o := watched(t, nil, newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+		streamWith(helloEvent)(w, r)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	ctx, leave := context.WithCancelCause(t.Context())
+	driven := make(chan answer, 1)
+	go func() {
+		mark := gateway.InProcess{Caller: agentbus.Principal{ID: "driver"}, Payer: "alice"}
+		driven <- b.inProcess(gateway.WithInProcess(ctx, mark), askStream("critic"), agentbus.Lineage{Run: "r", Turn: "t", Depth: 1})
+	}()
+	b.one("r", agentbus.CallExecuting)
+	attached := b.openStream("critic", turn("r", "t")...)
+	attached.reads(helloEvent)
+	leave(agentbus.ErrForGood)
+	<-driven
+	if got, err := io.ReadAll(attached.Body); err == nil || !strings.Contains(string(got), `"code":"agent_unavailable"`) {
+		t.Errorf("the duplicate reads %q, %v", got, err)
+	}
+	for range 2 {
+		seen := o.next(t)
+		if left := seen.Result == agentbus.ResultLeft; left != (seen.Call.Status == agentbus.StatusCallerLeft) || !left && seen.Call.Status != http.StatusBadGateway {
+			t.Errorf("told as %s %+v", seen.Result, seen.Call)
+		}
+	}
+}
+
 // TestCallerLeavesAttachedAgent: G14, an agent with detaching off is told when
 // its caller leaves, and its call is voided; another of the same bus is not.
 func TestCallerLeavesAttachedAgent(t *testing.T) {
