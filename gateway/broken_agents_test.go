@@ -375,6 +375,27 @@ func TestEventsUntold(t *testing.T) {
 	}
 }
 
+// TestEventsBegin: G15, of no beginning of a stream it is said that it is none, however
+// little of it came; of what can become none it is said at once.
+func TestEventsBegin(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{"data:", "\n\r\nevent:", ":", "\xef\xbb\xbfid:", "\xef\xbb\xbf\nretry:"} {
+		for i := range len(s) {
+			if is, known := gateway.BeginEvents([]byte(s[:i])); is || known {
+				t.Errorf("%q of %q: %t, %t", s[:i], s, is, known)
+			}
+		}
+		if is, known := gateway.BeginEvents([]byte(s)); !is || !known {
+			t.Errorf("%q: %t, %t", s, is, known)
+		}
+	}
+	for _, s := range []string{"{", "datab", "\xefd", "\xef\xbbd", "\xef\xbb\xbf{", "\n{", " "} {
+		if is, known := gateway.BeginEvents([]byte(s)); is || !known {
+			t.Errorf("%q: %t, %t", s, is, known)
+		}
+	}
+}
+
 // TestEventsUntoldFlow: G9, such a stream is passed on as it comes.
 func TestEventsUntoldFlow(t *testing.T) {
 	t.Parallel()

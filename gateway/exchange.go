@@ -278,7 +278,7 @@ func (x *exchange) refuseOrLeave(w http.ResponseWriter, err error) {
 // end records what one of our own errors made of the request.
 func (x *exchange) end(err error) {
 	e := agentbus.AsError(err)
-	x.record.Code, x.record.Message, x.record.Status = e.Code, e.Message, statusOf(e)
+	x.record.Code, x.record.Message, x.record.Status = e.Code, e.Message, x.statusOf(e)
 	if told, ok := errors.AsType[*a2a.Error](err); ok && told.Err != nil && told.Status != 0 {
 		x.record.Status = told.Status // as the caller reads it: of a method that a path does not take it is 405
 	}

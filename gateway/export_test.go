@@ -50,6 +50,9 @@ func (g *Gateway) Holding() int {
 	return len(g.funds.holding)
 }
 
+// BeginEvents reports whether bytes begin a stream of events, and whether they tell.
+var BeginEvents = beginEvents
+
 // SetClock gives budgets a clock. It must be set before g is called.
 func (g *Gateway) SetClock(now func() time.Time) { g.funds.now = now }
 

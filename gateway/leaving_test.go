@@ -16,6 +16,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // TestLeaderLeaves: G14 and G22, a caller that leaves while its call is being
@@ -323,6 +324,56 @@ func TestDriverLeaves(t *testing.T) {
 				t.Errorf("it is told as %s %+v", seen.Result, seen.Call)
 			}
 		})
+	}
+}
+
+// TestCallAroundIsLate: G3, G33, an agent that does not answer counts as one that failed
+// also where the call that it was called inside of, as by a conversation, ends first.
+func TestCallAroundIsLate(t *testing.T) {
+	t.Parallel()
+	hangs, around := newAgent(t, "hangs", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), newAgent(t, "around", nil)
+	o := make(observations, 8)
+	b := newBus(t, func(c *gateway.Config) { c.CallTimeout, c.Observers = 300*time.Millisecond, []gateway.Observer{o} }, hangs, around)
+	around.Local, around.Transport = true, httpx.Memory(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-time.After(100 * time.Millisecond) // so that the call around it is over first
+		b.inProcess(r.Context(), ask("hangs"), agentbus.Lineage{Run: "r", Turn: "t1", Depth: 1})
+	}))
+	refused(t, "the call around", b.call("around", turn("r", "t")...), http.StatusGatewayTimeout, agentbus.CodeDeadlineExceeded)
+	for range 2 {
+		if seen := o.next(t); seen.Result != agentbus.ResultVoided {
+			t.Errorf("%s is told as %s %+v", seen.Agent, seen.Result, seen.Call)
+		}
+	}
+}
+
+// TestDriverLeavesDuplicate: G14, G22, who attached to a call that its driver aborts reads
+// why it failed: it is not told as one that left.
+func TestDriverLeavesDuplicate(t *testing.T) {
+	t.Parallel()
+	b, o := watched(t, nil, newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+		streamWith(helloEvent)(w, r)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	ctx, leave := context.WithCancelCause(t.Context())
+	driven := make(chan answer, 1)
+	go func() {
+		mark := gateway.InProcess{Caller: agentbus.Principal{ID: "driver"}, Payer: "alice"}
+		driven <- b.inProcess(gateway.WithInProcess(ctx, mark), askStream("critic"), agentbus.Lineage{Run: "r", Turn: "t", Depth: 1})
+	}()
+	b.one("r", agentbus.CallExecuting)
+	attached := b.openStream("critic", turn("r", "t")...)
+	attached.reads(helloEvent)
+	leave(agentbus.ErrForGood)
+	<-driven
+	if got, err := io.ReadAll(attached.Body); err == nil || !strings.Contains(string(got), `"code":"agent_unavailable"`) {
+		t.Errorf("the duplicate reads %q, %v", got, err)
+	}
+	for range 2 {
+		seen := o.next(t)
+		if left := seen.Result == agentbus.ResultLeft; left != (seen.Call.Status == agentbus.StatusCallerLeft) || !left && seen.Call.Status != http.StatusBadGateway {
+			t.Errorf("told as %s %+v", seen.Result, seen.Call)
+		}
 	}
 }
 

@@ -173,7 +173,8 @@ func TestTimes(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	late(b, "stalls", "stalls2", "limits.stream_idle")
+	idle := newBus(t, func(c *gateway.Config) { c.IdleTimeout = 500 * time.Millisecond }, stalls) // its only limit that is near
+	late(idle, "stalls", "stalls2", "limits.stream_idle")
 	begins := newAgent(t, "begins", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	way := transport(t)
 	way.ResponseHeaderTimeout, begins.Transport = 200*time.Millisecond, way
@@ -181,8 +182,8 @@ func TestTimes(t *testing.T) {
 	for range 4 {
 		<-told
 	}
-	for _, run := range []string{"silent", "stalls", "drips", "stalls2"} {
-		if r := b.one(run, agentbus.CallVoided); r.Code != agentbus.CodeDeadlineExceeded || r.Cost != 0 {
+	for run, at := range map[string]*bus{"silent": b, "stalls": b, "drips": b, "stalls2": idle} {
+		if r := at.one(run, agentbus.CallVoided); r.Code != agentbus.CodeDeadlineExceeded || r.Cost != 0 {
 			t.Errorf("%s: recorded as %+v", run, r)
 		}
 	}

@@ -396,11 +396,13 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, x *exchange, err 
 	x.refuse(w, err)
 }
 
-// statusOf returns the status of a call that ended with e, which tells whether its
-// caller left. A driver that left for want of an answer in time tells of the agent.
-func statusOf(e *agentbus.Error) int {
+// statusOf returns the status of a request that ended with e, which tells whether its
+// caller left: a duplicate's did not. One in this process that left for want of an answer
+// in time, also of the call around this one, which the code then says, tells of the agent.
+func (x *exchange) statusOf(e *agentbus.Error) int {
 	late, told := errors.AsType[*agentbus.Error](e.Err)
-	if !errors.Is(e.Err, errCallerLeft) || errors.Is(e.Err, context.DeadlineExceeded) || told && late.Code == agentbus.CodeDeadlineExceeded {
+	if x.seen.Called.IsZero() || e.Code != agentbus.CodeAgentUnavailable || !errors.Is(e.Err, errCallerLeft) ||
+		errors.Is(e.Err, context.DeadlineExceeded) || told && late.Code == agentbus.CodeDeadlineExceeded {
 		return e.Code.Status()
 	}
 	return agentbus.StatusCallerLeft
@@ -410,7 +412,7 @@ func statusOf(e *agentbus.Error) int {
 func (g *Gateway) void(ctx context.Context, x *exchange, why error, u agentbus.Usage, unbilled agentbus.Micros) {
 	e := agentbus.AsError(why)
 	message := x.redact(e.Message) // it may hold words of the agent
-	x.record.Code, x.record.Message, x.record.Status = e.Code, message, statusOf(e)
+	x.record.Code, x.record.Message, x.record.Status = e.Code, message, x.statusOf(e)
 	if e.Status != 0 { // the agent's own answer passes as it is
 		x.record.Status = e.Status
 	}

@@ -55,8 +55,8 @@ func (f failed) Read([]byte) (int, error) { return 0, f.err }
 // beginEvents reports whether b is the beginning of a stream of events; known: it is
 // long enough to tell.
 func beginEvents(b []byte) (is, known bool) {
+	known = len(b) >= len(bom) || !bytes.HasPrefix(bom, b)
 	b = bytes.TrimLeft(bytes.TrimPrefix(b, bom), "\r\n")
-	known = true
 	for _, field := range [...]string{":", "data:", "event:", "id:", "retry:"} {
 		if bytes.HasPrefix(b, []byte(field)) {
 			return true, true

@@ -76,3 +76,14 @@ agents: {team: {kind: openai, url: %q, model: panel, api_key_env: ALICE}}
 		t.Error("a credential was exported")
 	}
 }
+
+// G14: a call that ended because its caller left tells nothing against its agent.
+func TestTraceTellsWhoLeft(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]string{agentbus.StatusCallerLeft: "stopped", http.StatusBadGateway: "failed agent_unavailable"} {
+		c := &agentbus.CallRecord{TurnKey: agentbus.TurnKey{Agent: "critic", ID: "t"}, State: agentbus.CallVoided, Status: status, Code: agentbus.CodeAgentUnavailable, Message: "why", Attempts: 1}
+		if got := line(false, c); got != "critic  t  depth 0  "+want+"  why  not charged" {
+			t.Errorf("%d: %q", status, got)
+		}
+	}
+}

@@ -237,7 +237,11 @@ func line(p paint, c *agentbus.CallRecord) string {
 		}
 		return s
 	case agentbus.CallVoided:
-		return head + p.red("failed "+string(c.Code)) + "  " + harmless(c.Message) + "  " + p.dim(tries(c)+"not charged")
+		how := p.red("failed " + string(c.Code))
+		if c.CallerLeft() {
+			how = p.dim("stopped") // which tells nothing against its agent (G14)
+		}
+		return head + how + "  " + harmless(c.Message) + "  " + p.dim(tries(c)+"not charged")
 	case agentbus.CallExecuting:
 		return head + p.dim("executing")
 	case agentbus.CallPassed:
