@@ -50,10 +50,10 @@ func values(t *testing.T, over string) tree {
 }
 
 // laid lays o over v, tables member by member, as Helm does: null takes a member
-// out.
+// out, and stays where there is none.
 func laid(v, o tree) tree {
 	for key, value := range o {
-		if value == nil {
+		if _, there := v[key]; there && value == nil {
 			delete(v, key)
 			continue
 		}

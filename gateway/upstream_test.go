@@ -452,7 +452,7 @@ func TestWhatCountsAsFailure(t *testing.T) {
 		}},
 		"no head in the time of the call": {serve: silent, want: 2, change: func(c *gateway.Config, _ *gateway.Target) { c.CallTimeout = soon }},
 		"silence in a stream":             {serve: begun, want: 2, change: func(c *gateway.Config, _ *gateway.Target) { c.IdleTimeout = soon }},
-		"a stream that takes too long":    {serve: begun, want: 1, change: func(c *gateway.Config, _ *gateway.Target) { c.CallTimeout = soon }},
+		"a stream that takes too long":    {serve: begun, want: 1, change: func(c *gateway.Config, _ *gateway.Target) { c.CallTimeout = 3 * time.Second }}, // its head comes in less
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -190,7 +190,7 @@ func TestDeadlineWhileItWaits(t *testing.T) {
 	t.Parallel()
 	s := open(t, asking)
 	defer serve(t, s)()
-	run, err := s.Submit(t.Context(), server.Start{Conversation: "gated", Seed: "hello", Timeout: 5 * time.Second})
+	run, err := s.Submit(t.Context(), server.Start{Conversation: "gated", Seed: "hello", Timeout: 12 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ func TestCallPolicies(t *testing.T) {
 		"R12: the breaker ends them":       {fails, `{retries: 9, backoff: {base: 1ms}, breaker: {failures: 4}}`, `{}`, 4, agentbus.CodeCircuitOpen},
 		"R13: the participant's, alone":    {fails, `{retries: 3, backoff: {base: 1ms}, breaker: {failures: 1}}`, `{breaker: {failures: 2}}`, 2, agentbus.CodeCircuitOpen},
 		"R13: the participant has none":    {fails, `{backoff: {base: 1ms}, breaker: {failures: 1}}`, `{breaker: {failures: 0}}`, 3, agentbus.CodeAgentUnavailable},
-		"R10: the deadline of a turn":      {hangs, `{turn_timeout: 500ms}`, `{}`, 1, agentbus.CodeDeadlineExceeded},
-		"R10: the deadline of an attempt":  {hangs, `{attempt_timeout: 500ms, retries: 0}`, `{}`, 1, agentbus.CodeDeadlineExceeded},
+		"R10: the deadline of a turn":      {hangs, `{turn_timeout: 5s}`, `{}`, 1, agentbus.CodeDeadlineExceeded},
+		"R10: the deadline of an attempt":  {hangs, `{attempt_timeout: 5s, retries: 0}`, `{}`, 1, agentbus.CodeDeadlineExceeded},
 		"R11: patience has an end":         {agentbustest.Answer{Status: 429, RetryAfter: time.Hour}, `{}`, `{}`, 1, agentbus.CodeAgentUnavailable},
 		"R11: what will not pass is final": {agentbustest.Answer{Status: 404}, `{}`, `{}`, 1, agentbus.CodeAgentUnavailable},
 	} {

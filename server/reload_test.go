@@ -195,7 +195,7 @@ func TestReload(t *testing.T) {
 
 // scrape reads the figures.
 func (b *fileBus) scrape() (int, string) {
-	srv := &http.Server{Handler: b.Metrics(), ReadHeaderTimeout: time.Second}
+	srv := &http.Server{Handler: b.Metrics(), ReadHeaderTimeout: time.Minute}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.t.Fatal(err)

@@ -519,7 +519,7 @@ func TestX27TheDeadlineOfAFanOut(t *testing.T) {
 	t.Parallel()
 	w := newThree(t, &sibling{name: "c1"}, &sibling{name: "c2", hangs: true})
 	leave := w.hang(t, func(context.Context) {
-		got := converse(t, w.b, server.Start{Conversation: "desk", Seed: "compare", Run: "run_x", Timeout: 5 * time.Second, Authorization: agentbus.NewCredential("Bearer user-secret")})
+		got := converse(t, w.b, server.Start{Conversation: "desk", Seed: "compare", Run: "run_x", Timeout: 12 * time.Second, Authorization: agentbus.NewCredential("Bearer user-secret")})
 		if got.Halt.Kind != agentbus.HaltDeadline {
 			t.Errorf("halted with %+v", got.Halt)
 		}

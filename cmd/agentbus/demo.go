@@ -198,6 +198,7 @@ func (d *demo) driver(ctx context.Context, kill bool) error {
 		switch {
 		case e.Delta && e.Index == killAt && kill:
 			d.killed = cmd.Process.Kill() == nil
+			close(d.bus.killed)
 			kill = false
 		case e.Text != "":
 			d.say("   [%s] %s\n", harmless(e.Speaker), harmless(e.Text))

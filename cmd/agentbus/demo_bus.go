@@ -38,7 +38,8 @@ type demoBus struct {
 	adminKey agentbus.Credential
 	agents   map[string]string // name → URL
 	counts   *executions
-	stop     func() // ends everything and waits for it
+	killed   chan struct{} // closed once the driver is
+	stop     func()        // ends everything and waits for it
 }
 
 // executions counts what the agents were really asked to do.
@@ -75,7 +76,7 @@ func (e *executions) most(run agentbus.RunID) (turns, most int) {
 func startDemo(ctx context.Context, dir string) (*demoBus, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &demoBus{
-		began: time.Now(), agents: map[string]string{}, counts: &executions{turns: map[string]int{}},
+		began: time.Now(), agents: map[string]string{}, counts: &executions{turns: map[string]int{}}, killed: make(chan struct{}),
 		client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 	var running sync.WaitGroup
@@ -146,13 +147,33 @@ func (b *demoBus) start(ctx context.Context, running *sync.WaitGroup) ([]identit
 	if err != nil {
 		return nil, err
 	}
-	for name, agent := range map[string]agentbus.Backend{"researcher": slow, "checker": eliza, "critic": consults("checker", bus), "loop": loop} {
+	for name, agent := range map[string]agentbus.Backend{"researcher": b.cutOff(slow), "checker": eliza, "critic": consults("checker", bus), "loop": loop} {
 		h := openai.Handler(openai.HandlerConfig{Backend: b.counts.count(agent, name)})
 		if b.agents[name], err = serveAgent(ctx, h, running); err != nil {
 			return nil, err
 		}
 	}
 	return []identity.StaticKey{{Principal: user, Secret: userKey}, {Principal: agents, Secret: agentKey}, {Principal: admin, Secret: adminKey}}, nil
+}
+
+// cutOff makes an agent wait, in the middle of the turn in which the driver is to be
+// killed, until it is, however long that takes.
+func (b *demoBus) cutOff(agent agentbus.Backend) agentbus.Backend {
+	return agentbus.BackendFunc(func(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.Chunk, error] {
+		return func(yield func(agentbus.Chunk, error) bool) {
+			for chunk, err := range agent.Call(ctx, c) {
+				if !yield(chunk, err) {
+					return
+				}
+				if chunk.Text != "" && c.Lineage.Turn.Index(c.Lineage.Run) == killAt {
+					select {
+					case <-b.killed:
+					case <-ctx.Done():
+					}
+				}
+			}
+		}
+	})
 }
 
 func bearer(secret agentbus.Credential) agentbus.Credential {

@@ -107,7 +107,7 @@ func TestStopEndsLiveCalls(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"ALICE": aliceKey, "OPS": opsKey, "AGENTBUS_TOKEN": opsKey}
 	b := serving(t, configure(t, strings.Replace(operatedBus, "agents:", "agents:\n  slow: {kind: builtin, builtin: slow}", 1)), env, "--quiet")
-	const long = `{"model":"slow","stream":true,"messages":[{"role":"user","content":"one two three four five six seven eight nine ten"}]}`
+	long := `{"model":"slow","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 500) + `"}]}`
 	live := make(chan error)
 	go func() {
 		_, _, _, err := post(t.Context(), b.url, aliceKey, long, turnHeader("r1", "slow", 0))

@@ -288,7 +288,7 @@ type agent struct {
 	mu    sync.Mutex
 	told  map[agentbus.TurnID][]string // what each execution of a turn said, or was about to say
 	begun chan agentbus.TurnID         // gets each turn as its first word is out; nil: nobody asks
-	holds atomic.Bool                  // says no second word, and waits until its caller leaves
+	holds atomic.Bool                  // says no second word as long as this stands, or until its caller leaves
 }
 
 func newAgent(t *testing.T, name string, pause time.Duration) *agent {
@@ -307,7 +307,7 @@ func (a *agent) answer(name string, w http.ResponseWriter, r *http.Request) {
 	a.told[turn] = append(a.told[turn], words)
 	a.mu.Unlock()
 	w.Header().Set("Content-Type", "text/event-stream")
-	tick := time.NewTicker(max(a.pause, time.Microsecond))
+	tick := time.NewTicker(max(a.pause, time.Millisecond))
 	defer tick.Stop()
 	n := 0
 	for word := range strings.SplitAfterSeq(words, " ") {
@@ -326,9 +326,12 @@ func (a *agent) answer(name string, w http.ResponseWriter, r *http.Request) {
 		if n == 1 && a.begun != nil {
 			a.begun <- turn
 		}
-		if a.holds.Load() {
-			<-r.Context().Done()
-			return
+		for a.holds.Load() {
+			select {
+			case <-tick.C:
+			case <-r.Context().Done():
+				return
+			}
 		}
 	}
 	_, _ = fmt.Fprintf(w, `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":%d}}`+"\n\ndata: [DONE]\n\n", n)

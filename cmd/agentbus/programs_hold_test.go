@@ -87,7 +87,7 @@ func TestPromptsOfCallers(t *testing.T) {
 func TestOutcomesOfPrograms(t *testing.T) {
 	t.Parallel()
 	needsProc(t)
-	const short = ", timeout: 700ms, kill_after: 100ms"
+	const short = ", timeout: 3s, kill_after: 100ms" // in which a shell begins
 	// A shell needs several times what it reads: each of the eight stays within its own limit, and waits until all are ended.
 	const gluttons = "hold() { x=$(head -c 20000000 /dev/zero | tr '\\0' a); sleep 60; }; hold & hold & hold & hold & hold & hold & hold & hold & wait\n"
 	outcomes := map[string]struct {
@@ -99,8 +99,8 @@ func TestOutcomesOfPrograms(t *testing.T) {
 		"nothing":    {"\nexit 0\n", 200, "", ""},
 		"flood":      {"\nhead -c 104857600 /dev/zero | tr '\\0' a\n", 502, "", "the program wrote more than 16777216 bytes"},
 		"capped":     {", max_output: 1KiB\nhead -c 1025 /dev/zero\n", 502, "", "the program wrote more than 1024 bytes"},
-		"deaf":       {short + "\ntrap '' TERM; echo half; sleep 60; sleep 60\n", 504, "", "the program did not end within 700ms"},
-		"slow":       {short + "\necho why >&2; sleep 60\n", 504, "", "the program did not end within 700ms; it said: why"},
+		"deaf":       {short + "\ntrap '' TERM; echo half; sleep 60; sleep 60\n", 504, "", "the program did not end within 3s"},
+		"slow":       {short + "\necho why >&2; sleep 60\n", 504, "", "the program did not end within 3s; it said: why"},
 		"late":       {"\necho whole; echo sorry @all >&2; exit 1\n", 502, "", "the program ended with status 1; it said: sorry (at)all"},
 		"crash":      {"\nkill -SEGV $$\n", 502, "", "the program was ended by a signal: segmentation fault"},
 		"detach":     {"\n(setsid sh -c 'trap \"\" TERM HUP; sleep 60; sleep 60' >/dev/null 2>&1 </dev/null &); sleep 0.1; echo done\n", 200, "done\n", ""},
@@ -150,7 +150,7 @@ func TestProgramsLeftAlone(t *testing.T) {
 	t.Parallel()
 	needsProc(t)
 	const lingers = "\ntrap '' TERM; sleep 600 & (setsid sh -c 'trap \"\" TERM HUP; sleep 600; sleep 600' &)\necho $PPID >>\"$log/started\"; sleep 600; sleep 600\n"
-	path, env := scripted(t, "", map[string]string{"left": ", detach: off, kill_after: 100ms" + lingers, "slow": ", kill_after: 100ms, timeout: 1s" + lingers, "orphan": lingers})
+	path, env := scripted(t, "", map[string]string{"left": ", detach: off, kill_after: 100ms" + lingers, "slow": ", kill_after: 100ms, timeout: 5s" + lingers, "orphan": lingers})
 	dir := scriptsOf(t, path)
 	b := serving(t, path, env)
 	started := func(n int) []string {

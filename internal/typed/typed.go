@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// Word is s as one word of a shell.
+// Word is s as one word of a shell: what begins with # is a comment, and with = the path
+// of a command for zsh.
 func Word(s string) string {
-	if s != "" && s[0] != '-' && strings.IndexFunc(s, func(r rune) bool { return !isPlain(r) }) < 0 {
+	if s != "" && !strings.ContainsRune("-#=", rune(s[0])) && strings.IndexFunc(s, func(r rune) bool { return !isPlain(r) }) < 0 {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

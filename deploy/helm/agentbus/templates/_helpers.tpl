@@ -15,7 +15,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* What the public port speaks. */}}
 {{- define "agentbus.scheme" -}}
-{{- if hasKey .Values.config "tls" }}HTTPS{{ else }}HTTP{{ end -}}
+{{- if and (hasKey .Values.config "tls") .Values.config.tls }}HTTPS{{ else }}HTTP{{ end -}}
 {{- end -}}
 
 {{/* The pod, for one replica with a volume and for many without. */}}
@@ -83,8 +83,8 @@ spec:
         httpGet: {path: /healthz, port: http, scheme: {{ include "agentbus.scheme" . }}}
         periodSeconds: 10
         timeoutSeconds: 5
-      {{- /* A bus that drains takes no connection: it goes on until nobody is sent to it. */}}
-      {{- if semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version }}
+      {{- /* A bus that drains takes no connection: it goes on until nobody is sent to it, unless it has less time than that. */}}
+      {{- if and (gt (int .Values.terminationGracePeriodSeconds) 5) (semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version) }}
       lifecycle:
         preStop: {sleep: {seconds: 5}}
       {{- end }}
