@@ -132,7 +132,12 @@ func (p *Participant) wire() agentbus.Speaker {
 
 // owns reports whether p pays for its turn after turns (R2). A mode that there is not
 // would let the origin's credential go where it was not meant to.
-func (p *Participant) owns(turns []agentbus.Turn) (bool, error) {
+func (p *Participant) owns(turns []agentbus.Turn) (owned bool, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = panicked("auth of "+string(p.Name)+" panicked", r)
+		}
+	}()
 	mode := p.Auth
 	if p.AuthWhen != nil {
 		mode = cmp.Or(p.AuthWhen(slices.Clip(turns)), p.Auth)

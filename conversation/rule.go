@@ -30,7 +30,7 @@ func (d *driver) ruling(who int, reply string) *ruling {
 		return nil
 	}
 	whole := unfenced(reply)
-	begin := strings.Index(reply, whole)
+	begin := strings.LastIndex(reply, whole) // an opening fence may name the same
 	last := strings.TrimSpace(whole[strings.LastIndexByte(whole, '\n')+1:])
 	for _, text := range []string{whole, last} {
 		var says struct {

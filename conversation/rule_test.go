@@ -75,12 +75,15 @@ func TestConfidence(t *testing.T) {
 // stands when it is ratified: nobody is asked again, and nothing escalates twice.
 func TestRatifies(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{"": `"go"`, `{"stop":1}`: `{"stop":1}`, `"fenced"`: `"fenced"`} {
+	for text, want := range map[string]string{"": `"go"`, `{"stop":1}`: `{"stop":1}`, `"fenced"`: `"fenced"`, `"twice"`: `"twice"`} {
 		var a agents
 		m := newRecorder()
 		before, behind := "so\n", ""
-		if text == `"fenced"` {
+		switch text {
+		case `"fenced"`:
 			before, behind = "```json\n", "\n```"
+		case `"twice"`: // the opening fence says it too
+			before, behind = "```"+`{"decision":"go","confidence":0.2}`+"\n", "\n```"
 		}
 		c, o := deciding(&a, before+`{"decision":"go","confidence":0.2}`+behind), conversation.Options{Run: "r", Seed: "s", Journal: m, Runs: m}
 		r, err := ran(t.Context(), c, o)

@@ -203,7 +203,7 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// A plan, or a HaltWhen, that panics ends the drive as one that fails does: the run is
+// A plan, a HaltWhen or an AuthWhen that panics ends the drive as one that fails does: the run is
 // paused, its lease free, and what the panic says is in no message.
 func TestPlanPanics(t *testing.T) {
 	t.Parallel()
@@ -218,6 +218,9 @@ func TestPlanPanics(t *testing.T) {
 		},
 		"HaltWhen": func(c *conversation.Conversation, now func()) {
 			c.HaltWhen = func([]agentbus.Turn) (string, bool) { now(); return "", false }
+		},
+		"AuthWhen": func(c *conversation.Conversation, now func()) {
+			c.Participants[1].AuthWhen = func([]agentbus.Turn) conversation.AuthMode { now(); return "" }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package openwop
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -39,12 +40,12 @@ func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by str
 		return "", err
 	}
 	ctx = context.WithoutCancel(ctx) // it is cancelled, whether or not somebody reads that
-	end := h.endsWithin(ctx, e.ID, driverPatience)
-	if end == nil {
+	end, late := h.endsWithin(ctx, e.ID, driverPatience)
+	if late {
 		if err := h.overtake(ctx, e.ID, reason, by); err != nil {
 			h.log.LogAttrs(ctx, slog.LevelWarn, "cancelled run not ended", slog.String("run", string(e.Run)), slog.Any("error", err))
 		}
-		end = h.endsWithin(ctx, e.ID, overtakePatience)
+		end, _ = h.endsWithin(ctx, e.ID, overtakePatience)
 	}
 	if end == nil {
 		return StatusCancelling, nil
@@ -52,16 +53,17 @@ func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by str
 	return ended(end) // it may have come to another end first
 }
 
-// endsWithin returns the end of a run; nil when it does not come in time.
-func (h *Host) endsWithin(ctx context.Context, id agentbus.ExecutionID, d time.Duration) *Fold {
+// endsWithin returns the end of a run; nil when it is not seen. late tells that it did
+// not come in time: not that the host was closed, or that its store cannot be read.
+func (h *Host) endsWithin(ctx context.Context, id agentbus.ExecutionID, d time.Duration) (end *Fold, late bool) {
 	ctx, done := context.WithTimeout(ctx, d)
 	defer done()
 	defer context.AfterFunc(h.ctx, done)() //nolint:contextcheck // the host may be closed first
 	end, err := h.await(ctx, id)
 	if err != nil {
-		return nil
+		return nil, errors.Is(ctx.Err(), context.DeadlineExceeded)
 	}
-	return end
+	return end, false
 }
 
 // overtake ends a run that was cancelled in the place of its driver, which has had its

@@ -379,14 +379,37 @@ func TestCancelWhatAnotherTakes(t *testing.T) {
 		}
 	})
 	for ctx, done := context.WithTimeout(t.Context(), time.Minute); ; {
-		if _, err = held.Renew(t.Context(), e.Lease, time.Hour); agentbus.CodeOf(err) == agentbus.CodeRunStopped || ctx.Err() != nil {
+		if _, err = held.Renew(t.Context(), e.Lease, time.Hour); err != nil || ctx.Err() != nil { // or it was fenced before it looked
 			done()
 			break
 		}
 		<-time.After(2 * time.Millisecond) // it learns it as it renews its lease
 	}
-	if reason, _ := held.StopReason(t.Context(), agentbus.RunID(run)); agentbus.CodeOf(err) != agentbus.CodeRunStopped || reason != "enough" {
+	if reason, _ := held.StopReason(t.Context(), agentbus.RunID(run)); err == nil || reason != "enough" {
 		t.Errorf("%v, %q", err, reason)
+	}
+}
+
+// E4, R17: a bus that closes as it cancels a run takes it from nobody: who drives it may
+// well be about to end it.
+func TestCancelAsTheHostCloses(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	run := agentbus.ExecutionID(b.start("conformance-approval"))
+	b.settle(string(run))
+	e, _, err := b.store.Execution(t.Context(), run)
+	if err == nil {
+		e, err = b.store.Open(t.Context(), e, agentbus.Claim{Owner: "another", TTL: time.Hour})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.host.Close()
+	if status, out, _ := b.do(http.MethodPost, "/v1/runs/"+string(run)+"/cancel", object{"reason": "enough"}); out["status"] != "cancelling" {
+		t.Errorf("cancel: %d %v", status, out)
+	}
+	if _, err := b.store.Renew(t.Context(), e.Lease, time.Hour); agentbus.CodeOf(err) != agentbus.CodeRunStopped {
+		t.Errorf("who drives it learns %v", err)
 	}
 }
 

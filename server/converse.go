@@ -109,7 +109,7 @@ func (s *Server) Converse(ctx context.Context, st Start, key func(env string) ag
 			return
 		}
 		defer s.driven.end(o.Run)
-		defer s.heed(ctx, o.Run)()
+		defer s.heed(ctx)()
 		s.drive(ctx, c, o)(yield)
 	}
 }

@@ -83,6 +83,7 @@ type Server struct {
 	decided   chan struct{}                      // rung when an interrupt was decided here
 	driven    drives
 	loopback  loopback
+	heeding   heeding
 	current   atomic.Pointer[wiring]
 	reloading reloading
 }
@@ -263,6 +264,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	srv := s.http(s.Handler(), 0)
 	defer s.keep(ctx)()
+	defer s.heed(ctx)()
 	defer s.telling(ctx)()
 	defer s.watching(ctx)()
 	defer s.recovering(ctx)()

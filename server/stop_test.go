@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -147,6 +149,35 @@ func TestStopElsewhere(t *testing.T) {
 	if h := <-halted; h.Error == nil || h.Error.Code != agentbus.CodeRunStopped {
 		t.Errorf("the driver halted with %+v", h)
 	}
+	<-halted // it uses the bus no more
+}
+
+// TestStopWhileDraining: G14, G31, a bus that drains learns as well that another process
+// stopped a run that it drives.
+func TestStopWhileDraining(t *testing.T) {
+	t.Parallel()
+	slow, called := newSilent(t)
+	yaml := fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1") + "workers: {lease: 1h}\ndrain_timeout: 4m\n"
+	path := filepath.Join(t.TempDir(), "bus.db")
+	s, other := buildAt(t, path, yaml), buildAt(t, path, yaml)
+	defer closeAll(t, s, other)
+	addr, stop := serveAt(t, s)
+	run, err := other.Submit(t.Context(), server.Start{Conversation: "inner", Seed: "go"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-called
+	var draining sync.WaitGroup
+	defer draining.Wait()
+	draining.Go(stop)
+	soon(t, "the end of its listener", func() bool {
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+		return err != nil || c.Close() != nil
+	})
+	if _, err := other.Stop(t.Context(), run, "ops"); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "its end", func() bool { return stored(t, other, run).State == agentbus.RunDone })
 }
 
 // TestStopNested: G14, also a run whose driver is itself an agent that is called.

@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/agentbus/agentbus"
@@ -33,18 +33,14 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 		defer late.Stop()
 		s.sweep(ctx)
 		s.releaseDead(ctx)
-		known := make(map[agentbus.RunID]bool)
 		for ctx.Err() == nil {
-			stopped, release := s.watchStops()
 			s.expire(ctx)
-			s.stopToo(ctx, known)
 			s.confer(ctx)
 			s.now().gateway.VoidLate(ctx)
 			if err := s.readDrained(ctx); err != nil && ctx.Err() == nil { // another bus may have drained one
 				s.log.LogAttrs(ctx, slog.LevelWarn, "cannot see which agents are drained", slog.Any("error", err))
 			}
 			select {
-			case <-stopped:
 			case <-tick.C:
 				s.sweep(ctx)
 				s.releaseDead(ctx)
@@ -55,7 +51,6 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 				}
 			case <-ctx.Done():
 			}
-			release()
 		}
 	}()
 	return func() {
@@ -89,8 +84,60 @@ func (s *Server) watchStops() (rung <-chan struct{}, release func()) {
 	return s.common.WatchStops()
 }
 
-// stopToo stops the runs that another bus on this store has stopped since (G14).
-// known are those that were stopped here already.
+// A heeding looks which runs other processes have stopped, for all in this one who need
+// to know: while it serves, until it has drained, and while it drives a conversation.
+type heeding struct {
+	mu    sync.Mutex
+	users int
+	stop  func() // nil: nobody looks
+}
+
+// heed stops the runs that another process on this store stops (G14), in a goroutine of
+// its own, until leave is called.
+func (s *Server) heed(ctx context.Context) (leave func()) {
+	h := &s.heeding
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.users++; h.users == 1 {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.stopTooUntil(ctx)
+		}()
+		h.stop = func() {
+			cancel()
+			<-ended
+		}
+	}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.users--; h.users == 0 {
+			h.stop()
+		}
+	}
+}
+
+// stopTooUntil looks as soon as somebody rings, and once a second, until ctx ends.
+func (s *Server) stopTooUntil(ctx context.Context) {
+	tick := time.NewTicker(expireEvery)
+	defer tick.Stop()
+	known := make(map[agentbus.RunID]bool)
+	for ctx.Err() == nil {
+		rung, release := s.watchStops()
+		s.stopToo(ctx, known)
+		select {
+		case <-rung:
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+		release()
+	}
+}
+
+// stopToo stops the runs that another bus on this store has stopped since. known are
+// those that were stopped here already.
 func (s *Server) stopToo(ctx context.Context, known map[agentbus.RunID]bool) {
 	stopped, err := s.store.StoppedRuns(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -101,37 +148,6 @@ func (s *Server) stopToo(ctx context.Context, known map[agentbus.RunID]bool) {
 			known[run] = true
 			s.now().gateway.Stop(run)
 		}
-	}
-}
-
-// heed stops a run that is driven here as soon as another process has stopped it (G14),
-// until the function that it returns is called: a bus that does not serve looks for nothing
-// else.
-func (s *Server) heed(ctx context.Context, run agentbus.RunID) (leave func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(expireEvery)
-		defer tick.Stop()
-		for ctx.Err() == nil {
-			rung, release := s.watchStops()
-			all, err := s.store.StoppedRuns(ctx)
-			if err == nil && slices.Contains(all, run) {
-				s.now().gateway.Stop(run)
-				cancel()
-			}
-			select {
-			case <-rung:
-			case <-tick.C:
-			case <-ctx.Done():
-			}
-			release()
-		}
-	}()
-	return func() {
-		cancel()
-		<-ended
 	}
 }
 
