@@ -18,6 +18,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/rawjson"
 	"github.com/agentbus/agentbus/internal/sse"
 )
 
@@ -262,7 +263,7 @@ var statusTimes = [...]string{"status.timestamp", "task.status.timestamp", "stat
 // here reads: servers in Python tell a local one without its zone, and the SDK would
 // give up the whole answer for it (A34).
 func timely(raw []byte) []byte {
-	if !bytes.Contains(raw, []byte(`"timestamp"`)) || !json.Valid(raw) {
+	if !bytes.Contains(raw, []byte(`"timestamp"`)) || !rawjson.Valid(raw) {
 		return raw
 	}
 	for _, below := range [...]string{"", "result."} {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // maxBody is the most of a request that is read, should nobody before have
@@ -248,16 +248,7 @@ func (f *Face) read(x *exchange, r *http.Request, s *Served, rest string) (in *h
 // where the caller does, and does not like plain JSON better.
 func kindOf(r *http.Request) string {
 	const named, plain = "application/a2a+json", "application/json"
-	likes := map[string]float64{}
-	for one := range strings.SplitSeq(strings.Join(r.Header["Accept"], ","), ",") {
-		kind, params, _ := mime.ParseMediaType(one) // what cannot be read names nothing
-		q, err := strconv.ParseFloat(params["q"], 64)
-		if err != nil {
-			q = 1
-		}
-		likes[kind] = q
-	}
-	if likes[named] > 0 && likes[named] >= likes[plain] {
+	if httpx.Prefers(r.Header, named, plain) {
 		return named
 	}
 	return plain

@@ -279,8 +279,10 @@ func (x *exchange) refuseOrLeave(w http.ResponseWriter, err error) {
 func (x *exchange) end(err error) {
 	e := agentbus.AsError(err)
 	x.record.Code, x.record.Message, x.record.Status = e.Code, e.Message, x.statusOf(e)
-	if told, ok := errors.AsType[*a2a.Error](err); ok && told.Err != nil && told.Status != 0 {
-		x.record.Status = told.Status // as the caller reads it: of a method that a path does not take it is 405
+	if x.envelope != nil {
+		if told, ok := errors.AsType[*a2a.Error](err); ok && told.Err != nil && told.Status != 0 {
+			x.record.Status = told.Status // as the caller reads it: of a method that a path does not take it is 405
+		}
 	}
 	if x.record.State == "" {
 		x.record.State = agentbus.CallRefused

@@ -400,9 +400,10 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, x *exchange, err 
 // caller left: a duplicate's did not. One in this process that left for want of an answer
 // in time, also of the call around this one, which the code then says, tells of the agent.
 func (x *exchange) statusOf(e *agentbus.Error) int {
-	late, told := errors.AsType[*agentbus.Error](e.Err)
-	if x.seen.Called.IsZero() || e.Code != agentbus.CodeAgentUnavailable || !errors.Is(e.Err, errCallerLeft) ||
-		errors.Is(e.Err, context.DeadlineExceeded) || told && late.Code == agentbus.CodeDeadlineExceeded {
+	if x.seen.Called.IsZero() || e.Code != agentbus.CodeAgentUnavailable || !errors.Is(e.Err, errCallerLeft) || errors.Is(e.Err, context.DeadlineExceeded) {
+		return e.Code.Status()
+	}
+	if late, told := errors.AsType[*agentbus.Error](e.Err); told && late.Code == agentbus.CodeDeadlineExceeded {
 		return e.Code.Status()
 	}
 	return agentbus.StatusCallerLeft

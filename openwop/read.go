@@ -3,14 +3,13 @@ package openwop
 import (
 	"context"
 	"errors"
-	"mime"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/eventlog"
+	"github.com/agentbus/agentbus/internal/httpx"
 )
 
 // read serves GET /v1/runs/{id}.
@@ -127,7 +126,7 @@ func (h *Host) events(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 	if err != nil {
 		return invalid("bufferMs is not between 0 and 5000")
 	}
-	if prefersJSON(r.Header) {
+	if httpx.Prefers(r.Header, "application/json", "text/event-stream") { // E12
 		return h.allEvents(w, r, e, modes)
 	}
 	last := r.Header.Get("Last-Event-ID")
@@ -156,24 +155,6 @@ func (h *Host) events(w http.ResponseWriter, r *http.Request, p agentbus.Princip
 	// Otherwise the reader has left, or was too slow, or the store broke behind the
 	// first byte: it comes back.
 	return nil
-}
-
-// prefersJSON reports whether a request names JSON as what it accepts, and no stream of
-// events that it likes better (E12).
-func prefersJSON(h http.Header) bool {
-	likes := map[string]float64{}
-	for accepted := range strings.SplitSeq(strings.Join(h.Values("Accept"), ","), ",") {
-		kind, params, err := mime.ParseMediaType(accepted)
-		if err != nil {
-			continue
-		}
-		likes[kind] = 1
-		if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
-			likes[kind] = q
-		}
-	}
-	json := likes["application/json"]
-	return json > 0 && json >= likes["text/event-stream"]
 }
 
 // enter counts a follower in, unless there are too many.

@@ -99,15 +99,7 @@ func TestCardsAtTheirFormerPath(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp, err := bus.Client().Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, err := io.ReadAll(resp.Body)
-			if e := resp.Body.Close(); err != nil || e != nil {
-				t.Fatal(err, e)
-			}
-			return resp.StatusCode, string(body)
+			return sent(t, bus.Client(), r)
 		}
 	}
 	on, off := of("compat: '0.3', "), of("")

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -27,15 +26,7 @@ func TestAddresses(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer user-secret")
-		resp, err := bus.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		if e := resp.Body.Close(); err != nil || e != nil {
-			t.Fatal(err, e)
-		}
-		return resp.StatusCode, string(body)
+		return sent(t, bus.Client(), r)
 	}
 	for _, tt := range []struct {
 		path, model string

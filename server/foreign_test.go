@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -47,15 +46,7 @@ func TestAgentsOfOthers(t *testing.T) {
 		}
 		r.Header.Set("Authorization", "Bearer user-secret")
 		r.Header.Set("X-Tangle-Forwarded-Depth", depth)
-		resp, err := here.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		if e := resp.Body.Close(); err != nil || e != nil {
-			t.Fatal(err, e)
-		}
-		return resp.StatusCode, string(body)
+		return sent(t, here.Client(), r)
 	}
 	const completions = "/v1/chat/completions"
 	for _, tt := range []struct {

@@ -361,6 +361,20 @@ func dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
+// sent sends r, and returns what came back.
+func sent(t *testing.T, client *http.Client, r *http.Request) (status int, body string) {
+	t.Helper()
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(resp.Body)
+	if e := resp.Body.Close(); err != nil || e != nil {
+		t.Fatal(err, e)
+	}
+	return resp.StatusCode, string(got)
+}
+
 func ask(client *http.Client, url string) error {
 	r, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", strings.NewReader(`{"model":"slow"}`))
 	if err != nil {

@@ -120,14 +120,21 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// onOneStore returns two buses on one store, whose leases are renewed too late to tell
+// anything, and what is told of each call of their agents, which say nothing.
+func onOneStore(t *testing.T, more string) (s, other *server.Server, called <-chan struct{}) {
+	t.Helper()
+	slow, called := newSilent(t)
+	yaml := fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1") + "workers: {lease: 1h}\n" + more
+	path := filepath.Join(t.TempDir(), "bus.db")
+	return buildAt(t, path, yaml), buildAt(t, path, yaml), called
+}
+
 // TestStopElsewhere: G14, a run that a process drives which does not serve, such as agentbus
 // run, halts when another one stops it, and not only when its lease is renewed.
 func TestStopElsewhere(t *testing.T) {
 	t.Parallel()
-	slow, called := newSilent(t)
-	yaml := fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1") + "workers: {lease: 1h}\n"
-	path := filepath.Join(t.TempDir(), "bus.db")
-	s, other := buildAt(t, path, yaml), buildAt(t, path, yaml)
+	s, other, called := onOneStore(t, "")
 	defer closeAll(t, s, other)
 	run := agentbus.NewRunID()
 	halted := make(chan agentbus.Halt, 1)
@@ -156,10 +163,7 @@ func TestStopElsewhere(t *testing.T) {
 // stopped a run that it drives.
 func TestStopWhileDraining(t *testing.T) {
 	t.Parallel()
-	slow, called := newSilent(t)
-	yaml := fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1") + "workers: {lease: 1h}\ndrain_timeout: 4m\n"
-	path := filepath.Join(t.TempDir(), "bus.db")
-	s, other := buildAt(t, path, yaml), buildAt(t, path, yaml)
+	s, other, called := onOneStore(t, "drain_timeout: 4m\n")
 	defer closeAll(t, s, other)
 	addr, stop := serveAt(t, s)
 	run, err := other.Submit(t.Context(), server.Start{Conversation: "inner", Seed: "go"})
