@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -123,9 +124,12 @@ func (s *supervisor) start(args []string) error {
 // where that is, and its command line.
 func confine(most uint64, args []string) int {
 	const cannotStart = 126 // as shells say it
+	env := os.Environ()
+	debug.SetGCPercent(-1)
+	runtime.GC() // returns when all is swept: a collector that needs memory within the limit would end this process
 	err := limitMemory(most)
 	if err == nil {
-		err = syscall.Exec(args[0], args[1:], os.Environ())
+		err = syscall.Exec(args[0], args[1:], env)
 	}
 	fmt.Fprintln(os.Stderr, "agentbus: the program cannot be started with its memory limited:", err)
 	return cannotStart
