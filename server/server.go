@@ -84,6 +84,7 @@ type Server struct {
 	driven    drives
 	loopback  loopback
 	heeding   heeding
+	readiness readiness
 	current   atomic.Pointer[wiring]
 	reloading reloading
 }
@@ -206,6 +207,7 @@ func (s *Server) Close() error {
 	s.tasks.CloseIdleConnections()
 	s.issuers.CloseIdleConnections()
 	err := s.store.Close()
+	s.readiness.ending.Wait()
 	if s.traces != nil {
 		err = errors.Join(err, s.traces.Close())
 	}

@@ -103,7 +103,7 @@ func (s *wiring) gatewayConfig() gateway.Config {
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,
 		Cycles:          gateway.CycleMode(s.cfg.Chain.Cycles),
 		Chain:           s.chainRules(),
-		Owner:           s.owner, Alive: s.alive, Version: s.cfg.Version, Ready: s.store.Check, Degraded: s.Degraded, Logger: s.log,
+		Owner:           s.owner, Alive: s.alive, Version: s.cfg.Version, Ready: s.ready, Degraded: s.Degraded, Logger: s.log,
 		Observers: []gateway.Observer{s.metrics}, Directory: s.found, Face: s.face,
 		A2A: s.a2a(),
 	}

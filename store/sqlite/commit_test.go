@@ -145,6 +145,26 @@ func TestMovedFile(t *testing.T) {
 	eventually("replaced", refused)
 }
 
+// I2: so it is with a file that was emptied, as a shell does with >.
+func TestEmptiedFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := opened(t, dir)
+	defer func() { _ = s.Close() }() // it cannot fold its log into that file
+	if err := os.Truncate(filepath.Join(dir, "bus.db"), 0); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(2 * sqlite.LookEvery) // whoever writes next looks
+	if err := s.Check(t.Context()); agentbus.CodeOf(err) != agentbus.CodeStoreUnavailable || !strings.Contains(err.Error(), "its file was emptied; stop the process and restore a copy") || s.Failing() == "" {
+		t.Errorf("%v, failing %q", err, s.Failing())
+	}
+	select {
+	case <-s.Broken():
+		t.Error("the store is broken, and its process would be started again on an empty one")
+	default:
+	}
+}
+
 // A caller who leaves while the writer is busy gets its context's error; what
 // it had queued is committed.
 func TestWhatIsQueuedIsCommitted(t *testing.T) {

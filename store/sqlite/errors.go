@@ -80,6 +80,9 @@ func advice(err error) string {
 	if errors.Is(err, errMoved) {
 		return "its file is not where it was opened; put it back, or stop the process before another one takes its place"
 	}
+	if errors.Is(err, errEmptied) {
+		return "its file was emptied; stop the process and restore a copy"
+	}
 	if errors.Is(err, errClosed) {
 		return "it is closed; the process is stopping"
 	}

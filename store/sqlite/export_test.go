@@ -6,3 +6,6 @@ var HotQueries = map[string]int{runsByBeginning: 7, parentCalls: 4, lastLink: 1,
 
 // Patiently waits while other processes write to a store that is opened.
 var Patiently = patiently
+
+// LookEvery is how often the file of a store is looked for.
+const LookEvery = lookEvery

@@ -108,15 +108,20 @@ func named(path string) (f file, err error) {
 	return f, err
 }
 
-// errMoved is why nothing is written to a file that nobody would find again.
-var errMoved = errors.New("the file of the store is not where it was opened")
+// errMoved is why nothing is written to a file that nobody would find again, and
+// errEmptied why nothing is to one whose pages are gone.
+var (
+	errMoved   = errors.New("the file of the store is not where it was opened")
+	errEmptied = errors.New("the file of the store was emptied")
+)
 
 // lookEvery is how often the file is looked for: with every commit it would be 2 %
 // of what one takes.
 const lookEvery = 100 * time.Millisecond
 
-// there fails soon after the file was moved, removed or replaced. What is written
-// then is gone with the process: nobody is to be told for hours that it is kept (I2).
+// there fails soon after the file was moved, removed, replaced or emptied: it has
+// had a page since it was opened. What is written then is gone with the process:
+// nobody is to be told for hours that it is kept (I2).
 func (f *file) there() error {
 	now := time.Now()
 	if f.path == "" || now.Sub(f.looked) < lookEvery {
@@ -124,8 +129,11 @@ func (f *file) there() error {
 	}
 	info, err := os.Stat(f.path)
 	f.looked, f.moved = now, nil
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(info, f.info) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !os.SameFile(info, f.info):
 		f.moved = errMoved
+	case err == nil && info.Size() == 0:
+		f.moved = errEmptied
 	}
 	return f.moved // what else stat may say is for whoever writes
 }

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/agentbus/agentbus"
+)
+
+// readyWithin is how long the store may take a write for, and be ready: who asks
+// wants to know before a balancer or a kubelet gives up on the answer.
+const readyWithin = 2 * time.Second
+
+// askFor is how long one question to the store may take.
+const askFor = 30 * time.Second
+
+// A readiness asks the store whether it can be written and read, once for all who want to
+// know meanwhile: a store that is away holds the question for longer than them.
+type readiness struct {
+	mu     sync.Mutex
+	asked  *question // nil: nobody asks
+	ending sync.WaitGroup
+}
+
+// A question is put to the store.
+type question struct {
+	answered chan struct{}
+	err      error // once it is
+}
+
+// ask puts the question, unless it is being put. The answer comes once the store is
+// closed at the latest.
+func (r *readiness) ask(ctx context.Context, s Store) *question {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked != nil {
+		return r.asked
+	}
+	q := &question{answered: make(chan struct{})}
+	r.asked = q
+	r.ending.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askFor)
+		defer cancel()
+		if q.err = s.Check(ctx); q.err == nil {
+			_, q.err = s.DrainedAgents(ctx) // behind a write, whoever reads looks at the file again
+		}
+		r.mu.Lock()
+		r.asked = nil
+		r.mu.Unlock()
+		close(q.answered)
+	})
+	return q
+}
+
+// ready reports whether the store can be written and read, soon.
+func (s *Server) ready(ctx context.Context) error {
+	q := s.readiness.ask(ctx, s.store)
+	late := time.NewTimer(readyWithin)
+	defer late.Stop()
+	select {
+	case <-q.answered:
+		if !errors.Is(q.err, context.DeadlineExceeded) {
+			return q.err
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-late.C:
+	}
+	return &agentbus.Error{
+		Code: agentbus.CodeStoreUnavailable,
+		Message: "the store has taken no write within " + readyWithin.String() + ": " +
+			cmp.Or(s.store.Failing(), "see that its disk, or its database, answers, and that nobody else holds its write lock"),
+	}
+}

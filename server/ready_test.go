@@ -1,0 +1,92 @@
+package server_test
+
+import (
+	"database/sql"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agentbus/agentbus/internal/pgtest"
+	"github.com/agentbus/agentbus/internal/sqlitetest"
+	"github.com/agentbus/agentbus/server"
+)
+
+// readiness returns what /readyz of s says.
+func readiness(t *testing.T, s *server.Server) (status int, body string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+	return w.Code, w.Body.String()
+}
+
+func notReady(t *testing.T, s *server.Server, words ...string) {
+	t.Helper()
+	status, body := readiness(t, s)
+	for _, word := range append(words, `"store_unavailable"`) {
+		if status != http.StatusServiceUnavailable || !strings.Contains(body, word) {
+			t.Errorf("%d %s, want 503 and %s", status, body, word)
+		}
+	}
+}
+
+// G31: a bus whose database is away says so before whoever asks gives up, and not
+// when it gives up itself.
+func TestNotReadyWithoutItsDatabase(t *testing.T) {
+	t.Parallel()
+	database := pgtest.Own(t)
+	s := buildOn(t, database.Database(t), "agents: {echo: {kind: builtin, builtin: echo}}\n")
+	defer closeAll(t, s)
+	if status, body := readiness(t, s); status != http.StatusOK {
+		t.Errorf("%d %s", status, body)
+	}
+	database.Stop()
+	notReady(t, s, "the store has taken no write within 2s: ", "its database")
+	database.Start(t)
+	soon(t, "the database", func() bool {
+		status, _ := readiness(t, s)
+		return status == http.StatusOK
+	})
+}
+
+// G31: so does one whose file another process keeps locked, for longer than a write waits.
+func TestNotReadyWhileItsFileIsLocked(t *testing.T) {
+	t.Parallel()
+	path := sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))
+	s := buildOn(t, "sqlite:"+path, "agents: {echo: {kind: builtin, builtin: echo}}\n")
+	defer closeAll(t, s)
+	other, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }() // it has read nothing
+	tx, err := other.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notReady(t, s, "the store has taken no write within 2s: ", "write lock")
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the lock", func() bool {
+		status, _ := readiness(t, s)
+		return status == http.StatusOK
+	})
+}
+
+// I2: a bus whose file was emptied, or cut, is not ready: what it would write there
+// is gone with the process.
+func TestNotReadyOnceItsFileIsCut(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int64{0, 8192} {
+		path := sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))
+		s := buildOn(t, "sqlite:"+path, "agents: {echo: {kind: builtin, builtin: echo}}\n")
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+		notReady(t, s, "; stop the process and restore a copy")
+		_ = s.Close() // it cannot fold its log into that file
+	}
+}
