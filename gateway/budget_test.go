@@ -441,6 +441,38 @@ func TestPeriodBeginsWhileInLine(t *testing.T) {
 	}
 }
 
+// TestRefusalTellsTheNextPeriod: G27, P12, a budget of a period is there again when the
+// next one begins: its refusal says when, unless the call would not fit into that.
+func TestRefusalTellsTheNextPeriod(t *testing.T) {
+	t.Parallel()
+	at, amount := time.Date(2028, 2, 29, 13, 14, 15, 0, time.FixedZone("east", 9*3600)), new(agentbus.Micros(100))
+	for name, c := range map[string]struct {
+		rule gateway.BudgetRule
+		want string // of what the caller may do next
+	}{
+		"hour":      {gateway.BudgetRule{Period: gateway.PeriodHour, USD: amount, Strict: true}, "raise the budget, or send it again when the next period begins, at 2028-02-29T05:00:00Z"},
+		"day":       {gateway.BudgetRule{Period: gateway.PeriodDay, USD: amount}, "raise the budget, or send it again when the next period begins, at 2028-03-01T00:00:00Z"},
+		"month":     {gateway.BudgetRule{Period: gateway.PeriodMonth, Calls: 2}, "raise calls of this budget, or send it again when the next period begins, at 2028-03-01T00:00:00Z"},
+		"total":     {gateway.BudgetRule{Period: gateway.PeriodTotal, USD: amount, Strict: true}, "raise the budget"},
+		"run":       {gateway.BudgetRule{Period: gateway.PeriodRun, USD: amount, Strict: true}, "raise the budget"},
+		"too small": {gateway.BudgetRule{Period: gateway.PeriodDay, USD: new(agentbus.Micros(59)), Strict: true}, "raise the budget"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBus(t, under(c.rule), priceOf(newAgent(t, "critic", nil), 60))
+			b.SetClock(func() time.Time { return at })
+			var got answer
+			for range 4 { // the last is refused by what is remembered
+				got = b.call("critic", "x-tangle-runid: run-1")
+			}
+			refused(t, name, got, http.StatusPaymentRequired, agentbus.CodeBudgetExceeded)
+			if next := gjson.Get(got.body, "error.explain.next").Str; !strings.HasSuffix(next, c.want) || got.header.Get("Retry-After") != "" {
+				t.Errorf("next %q, want %q at its end; Retry-After %q", next, c.want, got.header.Get("Retry-After"))
+			}
+		})
+	}
+}
+
 // TestReplayDoesNotWait: G23, an answer from memory passes those who wait.
 func TestReplayDoesNotWait(t *testing.T) {
 	t.Parallel()

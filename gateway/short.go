@@ -10,7 +10,11 @@ import (
 // errShort tells a caller which budget refused its call, what is left of it and
 // what to do (G27).
 func (g *Gateway) errShort(x *exchange, s *agentbus.Shortage) error {
-	b, whose := s.Budget, g.whose(x, s.Budget.Account)
+	b, rule := s.Budget, g.ruleOf(x, s.Budget.Account)
+	whose := b.Account
+	if rule != nil {
+		whose = rule.words(x)
+	}
 	e := &agentbus.Error{Code: agentbus.CodeBudgetExceeded, Explain: &agentbus.Explain{Rule: "G27"}}
 	if own, ok := g.chainBudget(x); ok && own.Account == b.Account {
 		return &agentbus.Error{
@@ -45,7 +49,20 @@ func (g *Gateway) errShort(x *exchange, s *agentbus.Shortage) error {
 		}
 		e.Explain.Observed, e.Explain.Limit, e.Explain.Next = left.USD(), b.Limit.USD(), x.bound("send less, with a smaller")+"ask the operator to raise the budget"
 	}
+	if rule != nil {
+		e.Explain.Next += rule.anew(x, b)
+	}
 	return e
+}
+
+// anew says when the next period of a budget begins; "" where there is none, or the
+// call would not fit into all of one.
+func (r *BudgetRule) anew(x *exchange, b agentbus.Budget) string {
+	ends := r.Period.ends(x.counted)
+	if fits, _ := b.Fits(agentbus.BudgetState{}, x.want.hold.Amount, x.began); !fits || ends.IsZero() {
+		return ""
+	}
+	return ", or send it again when the next period begins, at " + ends.Format(time.RFC3339)
 }
 
 // errAllowance says that a signed hop leaves too little for the call.
@@ -79,12 +96,12 @@ func (x *exchange) bound(how string) string {
 	return ""
 }
 
-// whose returns the words for an account of the call.
-func (g *Gateway) whose(x *exchange, account string) string {
+// ruleOf returns the rule that keeps an account of the call; nil: none does.
+func (g *Gateway) ruleOf(x *exchange, account string) *BudgetRule {
 	for i := range g.cfg.Budgets {
 		if r := &g.cfg.Budgets[i]; r.covers(x) && r.account(x) == account {
-			return r.words(x)
+			return r
 		}
 	}
-	return account
+	return nil
 }
