@@ -46,6 +46,16 @@ func (r RunID) Turn(index int, s Speaker) TurnID {
 	return TurnID(string(r) + ".t" + strconv.Itoa(index) + "." + s.Slug())
 }
 
+// MintTurn returns the id of a turn that its caller did not name (P7): that of
+// [RunID.Turn], unless the run's id leaves too little room for it (P4); then one that
+// nobody has used.
+func (r RunID) MintTurn(index int, s Speaker) TurnID {
+	if t := r.Turn(index, s); validID(string(t)) {
+		return t
+	}
+	return NewRunID().Turn(index, s)
+}
+
 // Index returns the index that t was made with as a turn of r, or -1 when t is
 // not of the form that [RunID.Turn] makes, or its index has more than 9 digits.
 func (t TurnID) Index(r RunID) int {

@@ -3,6 +3,7 @@ package agentbus_test
 import (
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,6 +77,20 @@ func TestTurnIDIndex(t *testing.T) {
 		if got := tt.id.Index(tt.run); got != tt.want {
 			t.Errorf("%q.Index(%q) = %d, want %d", tt.id, tt.run, got, tt.want)
 		}
+	}
+}
+
+// P4, P7: a turn that is minted has an id that may be sent, and is another one than
+// any other where it cannot begin with its run.
+func TestMintTurn(t *testing.T) {
+	t.Parallel()
+	short, long := agentbus.RunID(strings.Repeat("r", 505)), agentbus.RunID(strings.Repeat("r", 506))
+	if got := short.MintTurn(1, "Bob"); got != short.Turn(1, "Bob") || len(got) != 512 {
+		t.Errorf("%q", got)
+	}
+	one, two := long.MintTurn(1, "Bob"), long.MintTurn(1, "Bob")
+	if one == two || !agentbus.RunID(one).Valid() || one.Index(long) != -1 {
+		t.Errorf("%q, %q", one, two)
 	}
 }
 

@@ -65,7 +65,8 @@ type Reservation struct {
 	Call CallRecord // State, Attempts and ID are the ledger's to set
 	Key  Digest     // see TurnKey.Hash
 	// MintTurn asks for a turn id: <run>.t<n>.<MintTurn>, n the next free index
-	// under (payer, run, parent) (P7). Call.TurnKey.ID is "" then.
+	// under (payer, run, parent) (P7); see [RunID.MintTurn]. Call.TurnKey.ID is ""
+	// then.
 	MintTurn string
 	// TakeOver names a process known to be dead, whose unfinished call may be
 	// executed again (G24).

@@ -288,6 +288,11 @@ func TestMintedIDs(t *testing.T) {
 	if got := b.call(a.Name, run+"r").header.Get("x-tangle-turnid"); got != "r.t10.nai-ve-critic" {
 		t.Errorf("the turn behind t9 is %s", got)
 	}
+	// P4: an id of the bus has 512 characters at the most, also where that of the run leaves no room.
+	long := b.call(a.Name, run+strings.Repeat("r", 512))
+	if id := long.header.Get("x-tangle-turnid"); long.status != http.StatusOK || !agentbus.RunID(id).Valid() || long.header.Get("x-tangle-runid") != strings.Repeat("r", 512) {
+		t.Errorf("the turn of a run with a long id is %q: %v", id, long)
+	}
 }
 
 // TestMintedAtOnce: P7, minted turns are different ones, also when they are

@@ -86,7 +86,7 @@ func (p *ledgerPage) reserve(r *agentbus.Reservation) (agentbus.Reserved, error)
 	c.Began, c.Ended = stored(c.Began), stored(c.Ended)
 	if r.MintTurn != "" {
 		n := p.minted[beside{c.Run, c.Payer, c.Parent}]
-		c.TurnKey.ID = c.Run.Turn(n, agentbus.Speaker(r.MintTurn))
+		c.TurnKey.ID = c.Run.MintTurn(n, agentbus.Speaker(r.MintTurn))
 	}
 	k := p.insert(c, r.Key[:])
 	p.take(k, r)

@@ -61,7 +61,7 @@ func reserve(c *conn, r *agentbus.Reservation) (agentbus.Reserved, error) {
 		if err != nil {
 			return agentbus.Reserved{}, err
 		}
-		call.TurnKey.ID = call.Run.Turn(n, agentbus.Speaker(r.MintTurn))
+		call.TurnKey.ID = call.Run.MintTurn(n, agentbus.Speaker(r.MintTurn))
 	}
 	id, changed, err := insertRow(c, insertCall, r.Key[:], &call, 0)
 	if err != nil {

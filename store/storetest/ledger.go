@@ -256,6 +256,18 @@ func mintedTurnsAreCountedInTheTransaction(p *place) { // P7
 	call := reserve(t, p, mint("x", "bob", "run_a.t0.root"))
 	same(t, "another payer starts at 0", call.TurnKey.ID, "run_a.t0.zoe-the-critic")
 	same(t, "another parent starts at 0", reserve(t, p, mint("x", "alice", "")).TurnKey.ID, "run_a.t0.zoe-the-critic")
+	// A run id may leave no room for its turns (P4).
+	long := agentbus.RunID(strings.Repeat("r", 512))
+	minted := map[agentbus.TurnID]bool{}
+	for i := range 3 {
+		r := mint("long"+strconv.Itoa(i), "alice", "")
+		r.Call.Run = long
+		id := reserve(t, p, r).TurnKey.ID
+		if minted[id] = true; !agentbus.RunID(id).Valid() || !strings.HasSuffix(string(id), ".t0.zoe-the-critic") {
+			t.Errorf("the turn %q", id)
+		}
+	}
+	same(t, "different turns of a run with a long id", len(minted), 3)
 	// A duplicate by Idempotency-Key gets the ids first minted.
 	again := mint("x", "bob", "run_a.t0.root")
 	again.Call.Run = "run_b"
