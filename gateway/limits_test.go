@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -186,6 +187,25 @@ func TestTimes(t *testing.T) {
 		if r := at.one(run, agentbus.CallVoided); r.Code != agentbus.CodeDeadlineExceeded || r.Cost != 0 {
 			t.Errorf("%s: recorded as %+v", run, r)
 		}
+	}
+}
+
+// TestSlowHandshake: G3, an agent's address that accepts a connection, and does not speak
+// TLS, runs into no limit of the configuration: none is named.
+func TestSlowHandshake(t *testing.T) {
+	t.Parallel()
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mute.Close() })
+	a, way := newAgent(t, "critic", nil), transport(t)
+	way.TLSHandshakeTimeout, a.Transport = 100*time.Millisecond, way
+	a.URL = &url.URL{Scheme: "https", Host: mute.Addr().String()}
+	got := newBus(t, nil, a).call("critic")
+	refused(t, "a slow handshake", got, http.StatusGatewayTimeout, agentbus.CodeDeadlineExceeded)
+	if said, next := gjson.Get(got.body, "error.message").Str, gjson.Get(got.body, "error.explain.next").Str; !strings.Contains(said, "TLS handshake") || strings.Contains(next, "limits.") {
+		t.Errorf("told %q and %q", said, next)
 	}
 }
 

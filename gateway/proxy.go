@@ -353,8 +353,12 @@ func transportError(ctx context.Context, err error) error {
 	var timeout net.Error
 	switch {
 	case errors.Is(cause, errTooLong), errors.Is(cause, errIdle), ctx.Err() == nil && errors.As(err, &timeout) && timeout.Timeout():
+		message := "the agent did not answer in time"
+		if handshaking(err) {
+			message = "the agent did not finish the TLS handshake in time"
+		}
 		return &agentbus.Error{
-			Code: agentbus.CodeDeadlineExceeded, Message: "the agent did not answer in time", Err: errors.Join(err, cause),
+			Code: agentbus.CodeDeadlineExceeded, Message: message, Err: errors.Join(err, cause),
 			Explain: &agentbus.Explain{Rule: "G3", Next: "send the same turn again" + raise(err, cause)},
 		}
 	case errors.Is(cause, errRunStopped):
@@ -374,7 +378,7 @@ func transportError(ctx context.Context, err error) error {
 }
 
 // raise says which limit an agent that did not answer in time ran into; there is
-// none for how long it may take to accept a connection.
+// none for how long it may take to accept a connection, over TLS or not.
 func raise(err, cause error) string {
 	limit := "limits.response_header"
 	switch op, ok := errors.AsType[*net.OpError](err); {
@@ -382,11 +386,15 @@ func raise(err, cause error) string {
 		limit = "limits.call_timeout"
 	case errors.Is(cause, errIdle):
 		limit = "limits.stream_idle"
-	case ok && op.Op == "dial":
+	case ok && op.Op == "dial", handshaking(err):
 		return ""
 	}
 	return ", or ask the operator to raise " + limit
 }
+
+// handshaking reports whether the agent's TLS handshake took too long, which net/http
+// tells in words alone.
+func handshaking(err error) bool { return strings.HasSuffix(err.Error(), "TLS handshake timeout") }
 
 // fail ends a call that has no answer: the attempt is voided, the caller reads
 // why, and so do the duplicates that wait for it.
