@@ -57,10 +57,7 @@ func (a *API) agent(name string) (Agent, error) {
 	if at := slices.IndexFunc(agents, func(v Agent) bool { return v.Name == name }); at >= 0 {
 		return agents[at], nil
 	}
-	return Agent{}, &agentbus.Error{
-		Code: agentbus.CodeAgentNotFound, Message: "there is no agent of that name",
-		Explain: &agentbus.Explain{Next: "see GET /admin/v1/agents"},
-	}
+	return Agent{}, listedAt("GET /admin/v1/agents", &agentbus.Error{Code: agentbus.CodeAgentNotFound, Message: "there is no agent of that name"})
 }
 
 func (a *API) listAgents(w http.ResponseWriter, r *http.Request) error {

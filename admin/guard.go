@@ -98,7 +98,7 @@ func (a *API) admit(x *request, w http.ResponseWriter, r *http.Request, pattern 
 func (a *API) unserved(x *request, w http.ResponseWriter, r *http.Request) error {
 	allowed := httpx.Allowed(a.mux, r)
 	if allowed == "" {
-		return notFound(r.Method+" "+r.URL.Path, "see GET /openapi.json")
+		return listedAt("GET /openapi.json", &agentbus.Error{Code: agentbus.CodeNotFound, Message: "there is no " + r.Method + " " + r.URL.Path})
 	}
 	w.Header().Set("Allow", allowed)
 	x.status = http.StatusMethodNotAllowed

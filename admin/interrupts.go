@@ -52,7 +52,7 @@ func (a *API) showInterrupt(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !found {
-		return notFound("such interrupt", "see GET /admin/v1/interrupts?state=all")
+		return listedAt("GET /admin/v1/interrupts?state=all", &agentbus.Error{Code: agentbus.CodeNotFound, Message: "there is no such interrupt"})
 	}
 	return a.writeAsking(w, r, i)
 }

@@ -131,7 +131,7 @@ func problemOf(err error) console.Problem {
 	p := console.Problem{Title: "This did not work", Message: "the bus could not do this", Code: agentbus.CodeOf(err), URL: "/console/runs", Link: "All runs"}
 	if e, ok := errors.AsType[*agentbus.Error](err); ok {
 		p.Message = e.Message
-		if e.Explain != nil && !strings.HasPrefix(e.Explain.Next, "see GET ") { // which programs do; a page has links
+		if _, aRoute := errors.AsType[*listed](err); e.Explain != nil && !aRoute {
 			p.Next = e.Explain.Next
 		}
 	}

@@ -122,7 +122,7 @@ func (a *API) payerDetail(ctx context.Context, payer agentbus.Payer) (d console.
 		return d, err
 	}
 	if payer == "" || len(balances) == 0 {
-		return d, notFound("payer of that name", "see GET /admin/v1/payers")
+		return d, listedAt("GET /admin/v1/payers", &agentbus.Error{Code: agentbus.CodeNotFound, Message: "there is no payer of that name"})
 	}
 	b := balances[0]
 	if d.Payer, err = a.payer(ctx, b); err != nil {

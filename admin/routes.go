@@ -111,6 +111,20 @@ func invalid(message, next string) error {
 	return &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: message, Explain: &agentbus.Explain{Next: next}}
 }
 
+// A listed is an error whose advice is the route that lists what there is, for
+// programs: a page has links.
+type listed struct{ err *agentbus.Error }
+
+func listedAt(route string, e *agentbus.Error) error {
+	e.Explain = &agentbus.Explain{Next: "see " + route}
+	return &listed{e}
+}
+
+func (l *listed) Error() string { return l.err.Error() }
+
+// Unwrap returns what callers of the API are told.
+func (l *listed) Unwrap() error { return l.err }
+
 // fail writes err, and keeps its code for the audit.
 func (x *request) fail(w http.ResponseWriter, err error) {
 	x.err = err

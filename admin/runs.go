@@ -164,10 +164,7 @@ func (a *API) showRun(w http.ResponseWriter, r *http.Request) error {
 }
 
 func runNotFound(what string) error {
-	return &agentbus.Error{
-		Code: agentbus.CodeRunNotFound, Message: "there is no such " + what + " in this store",
-		Explain: &agentbus.Explain{Next: "see GET /admin/v1/runs"},
-	}
+	return listedAt("GET /admin/v1/runs", &agentbus.Error{Code: agentbus.CodeRunNotFound, Message: "there is no such " + what + " in this store"})
 }
 
 func (a *API) listCalls(w http.ResponseWriter, r *http.Request) error {

@@ -227,3 +227,20 @@ func (b *bus) changed(path, last string) (id string) {
 	}
 	return ""
 }
+
+// The API tells a program which route lists what there is; a page has links, and
+// names no routes.
+func TestPagesNameNoRoutes(t *testing.T) {
+	t.Parallel()
+	b := open(t, nil)
+	v := b.visit()
+	for page, route := range map[string]string{"/console/runs/run_none": "/admin/v1/runs", "/console/agents/none": "/admin/v1/agents", "/console/payers/none": "/admin/v1/payers"} {
+		asked := strings.Replace(page, "/console", "/admin/v1", 1)
+		if got := b.get(asked); got.status != http.StatusNotFound || !strings.Contains(got.body, `"see GET `+route+`"`) {
+			t.Errorf("%s: %d %s", asked, got.status, got.body)
+		}
+		if got := v.page(page); got.status != http.StatusNotFound || strings.Contains(got.body, "GET /") || !strings.Contains(got.body, "Nothing is here") {
+			t.Errorf("%s: %d %s", page, got.status, got.body)
+		}
+	}
+}
