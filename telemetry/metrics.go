@@ -118,10 +118,10 @@ func buildInfo(version string) prometheus.Collector {
 	return g
 }
 
-// Handler serves the figures to who asks for them, in the text or the
-// OpenMetrics format.
+// Handler serves the figures to who asks for them, in the text format alone: as
+// OpenMetrics, two of the runtime's figures have one name, go_memstats_alloc_bytes.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
 // Committed is told how long a transaction of the store took.

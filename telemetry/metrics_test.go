@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"bufio"
+	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -162,5 +163,27 @@ func BenchmarkObserve(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Observe(o)
+	}
+}
+
+// G33: who prefers OpenMetrics, as Prometheus does, reads the text format: a strict
+// reader of the other would refuse the runtime's figures, and with them all of ours.
+func TestMetricsAreText(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(telemetry.NewMetrics(telemetry.MetricsConfig{}).Handler())
+	defer srv.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3")
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if said := resp.Header.Get("Content-Type"); err != nil || !strings.HasPrefix(said, "text/plain; version=0.0.4") || !strings.Contains(string(body), "\n# TYPE go_memstats_alloc_bytes_total counter\n") {
+		t.Errorf("%s, %v:\n%s", said, err, body)
 	}
 }
