@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -94,6 +96,7 @@ func (a *app) run(ctx context.Context, args []string) error {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(a),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(readDuration)),
 	)
 	if err != nil {
 		return err
@@ -108,6 +111,24 @@ func (a *app) run(ctx context.Context, args []string) error {
 		return err
 	}
 	return parsed.Run()
+}
+
+// readDuration reads a flag as the configuration reads a duration. One of no time, or
+// less, is for the verb to refuse.
+func readDuration(c *kong.DecodeContext, into reflect.Value) error {
+	var text string
+	if err := c.Scan.PopValueInto("duration", &text); err != nil {
+		return err //nolint:wrapcheck // it names the flag
+	}
+	d, err := config.ParseDuration(text)
+	if err != nil {
+		var plain error
+		if d, plain = time.ParseDuration(text); plain != nil {
+			return fmt.Errorf("%w, such as 90s, 1h30m or 2d", err)
+		}
+	}
+	into.SetInt(int64(d))
+	return nil
 }
 
 // spelled returns args as the parser knows them: "help VERB" is "VERB --help",
