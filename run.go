@@ -178,6 +178,7 @@ type RunSummary struct {
 
 	Agent    string    `json:"agent,omitempty"`      // that its first call was for
 	First    CallState `json:"first,omitempty"`      // what became of that call; "" when there is none
+	Left     bool      `json:"left,omitempty"`       // its caller left, which ended it
 	Live     int       `json:"live_calls"`           // executing, or left by a process that is gone
 	Asks     int       `json:"asks,omitempty"`       // interrupts that nobody has decided
 	Failed   int       `json:"failed_calls"`         // voided

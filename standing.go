@@ -9,8 +9,8 @@ const (
 	StandingWaiting Standing = "waiting" // for a human, or for the credential of its payer
 	StandingRefused Standing = "refused" // its first call was, and nobody drives it
 	StandingFailed  Standing = "failed"
-	StandingPaused  Standing = "paused" // resuming it goes on
-	StandingStopped Standing = "stopped"
+	StandingPaused  Standing = "paused"  // resuming it goes on
+	StandingStopped Standing = "stopped" // by an operator, or its first call by its caller, who left
 	StandingDone    Standing = "done"
 )
 
@@ -32,6 +32,8 @@ func (s *RunSummary) Standing() Standing {
 		return StandingWaiting
 	case s.State == RunPaused:
 		return StandingPaused
+	case s.State == "" && s.Left:
+		return StandingStopped
 	case s.State == RunDone && s.Halt != nil && s.Halt.Failed, s.State == "" && s.First == CallVoided:
 		return StandingFailed
 	case s.State == "" && s.First == CallRefused:

@@ -101,7 +101,7 @@ func over(v *run) bool {
 	if v.Live > 0 || v.Asks > 0 {
 		return false
 	}
-	return v.State == agentbus.RunDone || v.Standing == console.KindStopped || v.State == "" && time.Since(v.Last) > quiet
+	return v.State == agentbus.RunDone || v.Stopped || v.State == "" && time.Since(v.Last) > quiet
 }
 
 // measure finds out when the run began and how long it took.

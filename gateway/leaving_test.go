@@ -292,6 +292,9 @@ func TestCallerLeavesNoDetaching(t *testing.T) {
 	if !strings.Contains(calls[0].Message, "the caller left") || !calls[0].CallerLeft() { // and the agent did nothing wrong
 		t.Errorf("it is voided as %+v", calls[0])
 	}
+	if sum, _, err := b.store.RunSummary(t.Context(), "r"); err != nil || sum.Standing() != agentbus.StandingStopped { // nor did the run
+		t.Errorf("the run is %s, %v", sum.Standing(), err)
+	}
 	counted := map[string]agentbus.Result{}
 	for range 2 { // G33
 		seen := o.next(t)

@@ -44,6 +44,8 @@ func (r RunRow) Why() string {
 		return "by " + r.Stopper
 	case r.Halt != nil:
 		return r.Halt.String()
+	case r.Left && r.Kind == KindStopped:
+		return "its caller left"
 	}
 	return ""
 }

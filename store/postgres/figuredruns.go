@@ -114,7 +114,7 @@ const figureRuns = `WITH taken AS (DELETE FROM changed_runs WHERE ctid = ANY (AR
 		FROM changed x JOIN executions e ON e.run = x.run JOIN turns t ON t.number = e.number GROUP BY e.run),
 	known AS (SELECT x.run, c.live, c.calls, c.refusals, c.cost, c.saved, c.tokens, c.retries, d.runs, s.turns,
 			coalesce(greatest(c.depth, d.depth), 0) AS depth, coalesce(greatest(c.last, d.last, s.last), 0) AS latest,
-			least(o.opened, d.began) AS beginning, f.state AS first_state, e.state,
+			least(o.opened, d.began) AS beginning, f.state AS first_state, f.status AS first_status, e.state,
 			e.halt::json ->> 'kind' AS kind, coalesce((e.halt::json ->> 'failed')::boolean, false) AS failed,
 			EXISTS (SELECT 1 FROM stopped_runs p WHERE p.run = x.run AND p.stopped_by <> '') AS stopped,
 			EXISTS (SELECT 1 FROM interrupts i WHERE i.run = x.run AND i.decision = '') AS asks
@@ -127,6 +127,7 @@ const figureRuns = `WITH taken AS (DELETE FROM changed_runs WHERE ctid = ANY (AR
 			WHEN state = 'running' OR state IS NULL AND live > 0 THEN 'running'
 			WHEN state = 'paused' AND kind IN ('waiting', 'waiting_auth') OR state IS NULL AND asks THEN 'waiting'
 			WHEN state = 'paused' THEN 'paused'
+			WHEN state IS NULL AND first_state = 'voided' AND first_status = 499 THEN 'stopped'
 			WHEN state = 'done' AND failed OR state IS NULL AND first_state = 'voided' THEN 'failed'
 			WHEN state IS NULL AND first_state = 'refused' THEN 'refused'
 			ELSE 'done' END,

@@ -131,7 +131,7 @@ const figureRuns = `WITH changed AS MATERIALIZED (SELECT run FROM changed_runs O
 		FROM changed x CROSS JOIN executions e ON e.run = x.run CROSS JOIN turns t ON t.id BETWEEN e.number << 28 AND (e.number << 28) + 0xfffffff GROUP BY e.run),
 	known AS (SELECT x.run, c.live, c.calls, c.refusals, c.cost, c.saved, c.tokens, c.retries, d.runs, s.turns,
 			max(coalesce(c.depth, 0), coalesce(d.depth, 0)) AS depth, max(coalesce(c.last, 0), coalesce(d.last, 0), coalesce(s.last, 0)) AS latest,
-			coalesce(min(c.opened, d.began), c.opened, d.began) AS beginning, f.state AS first_state, e.state,
+			coalesce(min(c.opened, d.began), c.opened, d.began) AS beginning, f.state AS first_state, f.status AS first_status, e.state,
 			json_extract(e.halt, '$.kind') AS kind, coalesce(json_extract(e.halt, '$.failed'), 0) AS failed,
 			EXISTS (SELECT 1 FROM stopped_runs p WHERE p.run = x.run AND p.stopped_by <> '') AS stopped,
 			EXISTS (SELECT 1 FROM interrupts i WHERE i.run = x.run AND i.decision = '') AS asks
@@ -143,6 +143,7 @@ const figureRuns = `WITH changed AS MATERIALIZED (SELECT run FROM changed_runs O
 			WHEN state = 'running' OR state IS NULL AND live > 0 THEN 'running'
 			WHEN state = 'paused' AND kind IN ('waiting', 'waiting_auth') OR state IS NULL AND asks THEN 'waiting'
 			WHEN state = 'paused' THEN 'paused'
+			WHEN state IS NULL AND first_state = 'voided' AND first_status = 499 THEN 'stopped'
 			WHEN state = 'done' AND failed OR state IS NULL AND first_state = 'voided' THEN 'failed'
 			WHEN state IS NULL AND first_state = 'refused' THEN 'refused'
 			ELSE 'done' END,

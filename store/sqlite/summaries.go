@@ -95,9 +95,10 @@ func (s *Store) summarize(ctx context.Context, what string, sum *agentbus.RunSum
 		return err
 	}
 	_, _, err = only(ctx, s, what, func(r *row) struct{} {
-		sum.Agent, sum.First = r.text(), agentbus.CallState(r.text())
+		first := agentbus.CallRecord{State: agentbus.CallState(r.text()), Status: r.int()}
+		sum.Agent, sum.First, sum.Left = r.text(), first.State, first.CallerLeft()
 		return struct{}{}
-	}, "SELECT agent, state FROM calls WHERE id = (SELECT min(id) FROM calls WHERE run = ?1 AND state <> 'passed')", string(sum.Run))
+	}, "SELECT state, status, agent FROM calls WHERE id = (SELECT min(id) FROM calls WHERE run = ?1 AND state <> 'passed')", string(sum.Run))
 	if err != nil {
 		return err
 	}

@@ -314,8 +314,10 @@ func runsOfEveryStanding(p *place) []agentbus.RunID {
 	ok(t, "open", err)
 	ok(t, "halt", p.Halt(t.Context(), e.Lease, waiting(waits(begin(t, p, turn(e, 0)), interruptOf(e)))))
 	ok(t, "void", p.Void(t.Context(), agentbus.Voiding{ID: asking.ID, Attempt: asking.Attempts, Status: 402, Code: agentbus.CodePaymentRequired, Ended: later(12)}))
+	left := call(13, "run_left")
+	ok(t, "void", p.Void(t.Context(), agentbus.Voiding{ID: left.ID, Attempt: left.Attempts, Status: agentbus.StatusCallerLeft, Code: agentbus.CodeAgentUnavailable, Ended: later(15)}))
 	return []agentbus.RunID{
-		"run_running", "run_waiting", "run_paused", "run_done", "run_failed", "run_executing", "run_settled", "run_voided", "run_refused", "run_stopped", "run_asking",
+		"run_running", "run_waiting", "run_paused", "run_done", "run_failed", "run_executing", "run_settled", "run_voided", "run_refused", "run_stopped", "run_asking", "run_left",
 	}
 }
 
@@ -371,7 +373,7 @@ func runsAreChosenByHowTheyStand(p *place) { // U3, U10
 	}
 	same(p.t, "saved", len(listed(p, agentbus.RunFilter{Least: least(agentbus.FigureSaved, 1)})), 1)
 	same(p.t, "executed again", listed(p, agentbus.RunFilter{Standing: agentbus.StandingRunning})[0].Run, "run_voided")
-	same(p.t, "stopped", len(listed(p, agentbus.RunFilter{Standing: agentbus.StandingStopped})), 2)
+	same(p.t, "stopped", len(listed(p, agentbus.RunFilter{Standing: agentbus.StandingStopped})), 3)
 	all, err := p.Interrupts(p.t.Context(), agentbus.InterruptQuery{Run: "run_asking", Limit: 1})
 	ok(p.t, "interrupts", err)
 	same(p.t, "what asks", len(all), 1)
@@ -380,7 +382,7 @@ func runsAreChosenByHowTheyStand(p *place) { // U3, U10
 	check("once it is decided")
 	same(p.t, "decided", listed(p, agentbus.RunFilter{Standing: agentbus.StandingFailed})[0].Run, "run_asking")
 	p.reopen()
-	same(p.t, "after a restart", len(listed(p, agentbus.RunFilter{Standing: agentbus.StandingStopped})), 2)
+	same(p.t, "after a restart", len(listed(p, agentbus.RunFilter{Standing: agentbus.StandingStopped})), 3)
 }
 
 func runsAreSortedByTheirFigures(p *place) { // U3, U10
