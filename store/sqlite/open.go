@@ -79,6 +79,9 @@ func create(path string) (string, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return "", fmt.Errorf("the store %s is a directory; name a file in it, such as %s", path, filepath.Join(path, "agentbus.db"))
 	}
+	if err := orphaned(path); err != nil {
+		return "", err
+	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
 	switch {
 	case err == nil:
@@ -91,6 +94,21 @@ func create(path string) (string, error) {
 		return "", fmt.Errorf("the directory %s, where the store is to be, does not exist; create it: %w", dir, err)
 	}
 	return "", fmt.Errorf("the store %s cannot be created; let the process write to its directory, or name another file: %w", path, err)
+}
+
+// orphaned fails where a log stands beside an empty file, or none: SQLite would
+// remove the log, and with it writes that were acknowledged (I2). A new file has a page
+// before it has a log, so the log is looked at first: another process may make one.
+func orphaned(path string) error {
+	wal := path + "-wal"
+	if info, err := os.Stat(wal); err != nil || info.Size() == 0 {
+		return nil //nolint:nilerr // what else stat may say is for whoever opens it
+	}
+	if info, err := os.Stat(path); err == nil && info.Size() > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("there is a log of the store, %s, and nothing in %s that it belongs to: put the file back that was moved or emptied, "+
+		"or remove the log and restore a copy, or remove the log to begin anew", wal, path)
 }
 
 // A file is one that was opened; the zero value is none that anybody names. It is

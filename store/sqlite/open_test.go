@@ -325,3 +325,43 @@ func TestOpeningIsNotForEver(t *testing.T) {
 		}
 	})
 }
+
+// I2: a log whose file was moved or emptied holds what was acknowledged. A store that is
+// opened there leaves it as it is, until the file is back.
+func TestLogWithoutItsFile(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(path string) error{
+		"moved": func(path string) error { return os.Rename(path, path+".away") },
+		"emptied": func(path string) error {
+			return errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, nil, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			path := filepath.Join(dir, "bus.db")
+			s := opened(t, dir)
+			if _, err := s.Reserve(t.Context(), request("run_a", 1, "x")); err != nil {
+				t.Fatal(err)
+			}
+			if err := lose(path); err != nil {
+				t.Fatal(err)
+			}
+			closed(t, s) // it cannot fold the log into a file that is not there
+			if other, err := sqlite.Open(t.Context(), sqlite.Config{Path: path}); err == nil || !strings.Contains(err.Error(), "put the file back") {
+				t.Fatalf("%v, %v", other, err)
+			}
+			if _, _, err := sqlite.Schema(path); err == nil || !strings.Contains(err.Error(), "put the file back") {
+				t.Error(err)
+			}
+			if err := os.Rename(path+".away", path); err != nil {
+				t.Fatal(err)
+			}
+			s = opened(t, dir)
+			defer closed(t, s)
+			if calls, err := s.Calls(t.Context(), "run_a"); err != nil || len(calls) != 1 {
+				t.Errorf("%+v, %v", calls, err)
+			}
+		})
+	}
+}

@@ -15,6 +15,9 @@ import (
 // process that has the store open must not call it: reading a file gives up the
 // locks that the process holds on it.
 func Schema(path string) (version, newest int64, err error) {
+	if err := orphaned(path); err != nil {
+		return 0, schemaVersion, err
+	}
 	f, err := os.Open(path) //nolint:gosec // the operator names the file
 	if err != nil {
 		return 0, schemaVersion, err
