@@ -88,6 +88,10 @@ type Config struct {
 	DetachTimeout time.Duration // for how long; 0: 5 min
 	InFlight      int           // requests at once, beyond which they are shed (G8); 0: 10,000
 
+	// ListedRefusals is how many refusals of a payer a second have a record of
+	// their own, and ten times as many at once; the others are counted. 0: 100.
+	ListedRefusals int
+
 	// Budgets bound what calls may come to (G27). BudgetWait is how long a call
 	// may wait for calls in flight to release what they hold of them; 0: 5 s,
 	// negative: it does not wait.
@@ -202,6 +206,7 @@ func (c *Config) setDefaults() {
 	c.DetachMax = or(c.DetachMax, 256)
 	c.DetachTimeout = or(c.DetachTimeout, 5*time.Minute)
 	c.InFlight = or(c.InFlight, 10_000)
+	c.ListedRefusals = or(c.ListedRefusals, 100)
 	c.Cycles = or(c.Cycles, CyclesDigest)
 	c.A2A.KeepAlive = or(c.A2A.KeepAlive, 15*time.Second)
 	c.Chain.setDefaults()

@@ -53,6 +53,7 @@ type live struct {
 	flights  flights
 	funds    *funds        // of calls that wait for a budget
 	spent    spent         // of accounts
+	listing  listing       // of refusals
 	late     late          // attempts that are still to be voided
 	slots    chan struct{} // one for each call that goes on without its caller
 	lines    lines         // who waits for which agent

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,7 +63,7 @@ func (g *Gateway) record(next http.Handler) http.Handler {
 			if x.payer != "" && (state == agentbus.CallRefused || state == agentbus.CallPassed) {
 				// The caller has its answer: its leaving must not lose the record.
 				faults.At(faults.RecordBefore)
-				if err := g.cfg.Recorder.Record(context.WithoutCancel(r.Context()), g.recordKey(x), x.record); err != nil {
+				if err := g.keep(context.WithoutCancel(r.Context()), x); err != nil {
 					g.log.LogAttrs(r.Context(), slog.LevelError, "record lost", slog.String("request_id", x.requestID), slog.Any("error", err))
 				}
 				faults.At(faults.RecordAfter)
@@ -83,20 +85,36 @@ func (g *Gateway) recordKey(x *exchange) agentbus.Digest {
 	return x.record.Hash("refusal", string(x.record.Code), strconv.Itoa(x.lineage.Depth), strconv.Itoa(g.cfg.MaxDepth))
 }
 
+// A lineTaker is a handler of a log that takes the attributes of a line one by one.
+// To gather those of a call in a record first is a third of what the line costs.
+type lineTaker interface {
+	HandleLine(ctx context.Context, r slog.Record, attrs iter.Seq[slog.Attr]) error
+}
+
 func (g *Gateway) access(r *http.Request, x *exchange) {
 	if !g.log.Enabled(r.Context(), slog.LevelInfo) {
 		return
 	}
-	c := &x.record
-	line := slog.NewRecord(c.Ended, slog.LevelInfo, "call", 0) // where it was written is not asked for, and costs a walk of the stack
-	line.AddAttrs(
-		slog.String("request_id", x.requestID), slog.String("method", r.Method), slog.String("path", r.URL.Path),
-		slog.String("run", string(c.Run)), slog.String("turn", string(c.TurnKey.ID)), slog.String("parent_turn", string(c.Parent)),
-		slog.Int("depth", c.Depth), slog.String("speaker", c.Speaker.Wire()), slog.String("caller", c.Caller),
-		slog.String("payer", string(c.Payer)), slog.String("agent", c.Agent), slog.String("state", string(c.State)), slog.String("result", string(x.result())),
-		slog.Int("status", c.Status), slog.String("code", string(c.Code)), slog.Int("attempts", c.Attempts),
-		slog.Int64("cost_micros", int64(c.Cost)), slog.Duration("took", c.Ended.Sub(c.Began)), x.traceAttr())
-	_ = g.log.Handler().Handle(r.Context(), line) // a log that cannot be written has nobody to tell
+	line := slog.NewRecord(x.record.Ended, slog.LevelInfo, "call", 0) // where it was written is not asked for, and costs a walk of the stack
+	if h, ok := g.log.Handler().(lineTaker); ok {
+		_ = h.HandleLine(r.Context(), line, x.attrs(r)) // a log that cannot be written has nobody to tell
+		return
+	}
+	line.AddAttrs(slices.Collect(x.attrs(r))...)
+	_ = g.log.Handler().Handle(r.Context(), line) // as above
+}
+
+// attrs yields what the access log says of a call.
+func (x *exchange) attrs(r *http.Request) iter.Seq[slog.Attr] {
+	return func(yield func(slog.Attr) bool) {
+		c := &x.record
+		_ = yield(slog.String("request_id", x.requestID)) && yield(slog.String("method", r.Method)) && yield(slog.String("path", r.URL.Path)) &&
+			yield(slog.String("run", string(c.Run))) && yield(slog.String("turn", string(c.TurnKey.ID))) && yield(slog.String("parent_turn", string(c.Parent))) &&
+			yield(slog.Int("depth", c.Depth)) && yield(slog.String("speaker", c.Speaker.Wire())) && yield(slog.String("caller", c.Caller)) &&
+			yield(slog.String("payer", string(c.Payer))) && yield(slog.String("agent", c.Agent)) && yield(slog.String("state", string(c.State))) && yield(slog.String("result", string(x.result()))) &&
+			yield(slog.Int("status", c.Status)) && yield(slog.String("code", string(c.Code))) && yield(slog.Int("attempts", c.Attempts)) &&
+			yield(slog.Int64("cost_micros", int64(c.Cost))) && yield(slog.Duration("took", c.Ended.Sub(c.Began))) && yield(x.traceAttr())
+	}
 }
 
 // limits reads the body within its bounds (G3): over the size is 413, whether
@@ -132,8 +150,11 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	if !httpx.Arrived(r) {
 		timed = rc.SetReadDeadline(time.Now().Add(g.cfg.BodyTimeout)) == nil // an in-memory caller has none
 	}
-	// Room for the last, empty read too; but a length that is only claimed takes no more than this.
-	body := make([]byte, 0, min(max(r.ContentLength, 0), 64<<10)+512)
+	room := int64(512)
+	if r.ContentLength >= 0 { // and one for the last, empty read; but a length that is only claimed takes no more than this
+		room = min(r.ContentLength, 64<<10) + 1
+	}
+	body := make([]byte, 0, room)
 	for {
 		n, err := r.Body.Read(body[len(body):cap(body)])
 		if body = body[:len(body)+n]; int64(len(body)) > g.cfg.MaxBody {

@@ -97,7 +97,7 @@ func (s *wiring) gatewayConfig() gateway.Config {
 	c := gateway.Config{
 		Router: &s.router, Identifier: s.identity, Ledger: s.store, Recorder: s.store, Streams: s.store, CallTokens: &s.tokens,
 		MaxDepth: l.MaxDepth, MaxBody: int64(l.MaxBody), BodyTimeout: l.ReadBody, CallTimeout: l.CallTimeout,
-		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, DetachMax: d.Max, DetachTimeout: d.Timeout,
+		IdleTimeout: l.StreamIdle, InFlight: l.InFlight, ListedRefusals: l.ListedRefusals, DetachMax: d.Max, DetachTimeout: d.Timeout,
 		Budgets: s.budgets(), BudgetWait: l.BudgetWait, ReleaseDead: s.releaseDead,
 		RefuseForwarded: s.cfg.Forwarding.Mode == config.ForwardingRefuse,
 		ExecuteMismatch: s.cfg.Ledger.OnMismatch == config.MismatchExecute,

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"iter"
 	"log/slog"
 	"sync"
 	"time"
@@ -43,9 +44,18 @@ func newCalmLog(ctx context.Context, w io.Writer, level slog.Level) (l calmLog, 
 
 // Handle writes a record, with its time in UTC as all times in JSON.
 func (l calmLog) Handle(ctx context.Context, r slog.Record) error {
+	return l.HandleLine(ctx, r, func(func(slog.Attr) bool) {})
+}
+
+// HandleLine writes a record with attrs behind its own, in one line.
+func (l calmLog) HandleLine(ctx context.Context, r slog.Record, attrs iter.Seq[slog.Attr]) error {
 	r.Time = r.Time.UTC()
-	if !l.more && l.out.plain(r) {
+	if !l.more && l.out.plain(r, attrs) {
 		return nil
+	}
+	r = r.Clone()
+	for a := range attrs {
+		r.AddAttrs(a)
 	}
 	err := l.Handler.Handle(ctx, r)
 	if r.Level >= slog.LevelWarn {
@@ -91,22 +101,22 @@ func (l *lines) add(p []byte) (int, error) {
 // plain takes the line of a record that is no warning and plain, which that of a
 // call is, and reports whether it did. It is the line that the JSON handler would
 // write.
-func (l *lines) plain(r slog.Record) bool {
+func (l *lines) plain(r slog.Record, attrs iter.Seq[slog.Attr]) bool {
 	if r.Level >= slog.LevelWarn {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	line, plain := appendLine(l.w.AvailableBuffer(), r) // one that does not fit has moved out of the buffer
+	line, plain := appendLine(l.w.AvailableBuffer(), r, attrs) // one that does not fit has moved out of the buffer
 	if plain {
 		_, _ = l.add(line) // a log that cannot be written has nobody to tell
 	}
 	return plain
 }
 
-// appendLine appends the line of a record as the JSON handler writes it, and reports
-// whether all of it is plain.
-func appendLine(b []byte, r slog.Record) (line []byte, plain bool) {
+// appendLine appends the line of a record, with attrs behind its own, as the JSON
+// handler writes it, and reports whether all of it is plain.
+func appendLine(b []byte, r slog.Record, attrs iter.Seq[slog.Attr]) (line []byte, plain bool) {
 	p := rawjson.NewPlain(b)
 	if at := r.Time.Round(0); !at.IsZero() {
 		var room [len(time.RFC3339Nano)]byte
@@ -114,7 +124,9 @@ func appendLine(b []byte, r slog.Record) (line []byte, plain bool) {
 	}
 	p.Text(slog.LevelKey, r.Level.String())
 	p.Text(slog.MessageKey, r.Message)
-	r.Attrs(func(a slog.Attr) bool { return addAttr(&p, a) })
+	add := func(a slog.Attr) bool { return addAttr(&p, a) }
+	r.Attrs(add)
+	attrs(add)
 	p.Close()
 	line, plain = p.Bytes()
 	return append(line, '\n'), plain

@@ -111,18 +111,27 @@ func TestCallLine(t *testing.T) {
 			if err := slog.NewJSONHandler(&want, nil).Handle(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
-			line, plain := appendLine(nil, r)
+			none := slices.Values([]slog.Attr(nil))
+			line, plain := appendLine(nil, r, none)
 			if plain != c.plain || plain && string(line) != want.String() {
 				t.Errorf("%s (plain: %t), the handler writes %s", line, plain, want.String())
 			}
-			f := &file{}
-			h, stop := newCalmLog(t.Context(), f, slog.LevelInfo)
-			if err := h.Handle(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
-			stop()
-			if utc := strings.Replace(want.String(), "T10:00:00.00012+01:00", "T09:00:00.00012Z", 1); f.String() != utc {
-				t.Errorf("written is %s, want %s", f.String(), utc)
+			for split := range len(c.attrs) + 1 { // some are in the record, the others come one by one
+				r := slog.NewRecord(began, slog.LevelInfo, "call", 0)
+				r.AddAttrs(c.attrs[:split]...)
+				f := &file{}
+				h, stop := newCalmLog(t.Context(), f, slog.LevelInfo)
+				if err := h.HandleLine(t.Context(), r, slices.Values(c.attrs[split:])); err != nil {
+					t.Fatal(err)
+				}
+				if err := h.Handle(t.Context(), r); err != nil || r.NumAttrs() > split {
+					t.Fatal(err, r.NumAttrs())
+				}
+				stop()
+				written, _, _ := strings.Cut(f.String(), "\n")
+				if utc := strings.Replace(want.String(), "T10:00:00.00012+01:00", "T09:00:00.00012Z", 1); written+"\n" != utc {
+					t.Errorf("written is %s, want %s", written, utc)
+				}
 			}
 		})
 	}

@@ -166,6 +166,7 @@ type Limits struct {
 	StreamIdle     time.Duration `yaml:"stream_idle" default:"5m" min:"1ms" doc:"How long a stream may be silent."`
 	BudgetWait     time.Duration `yaml:"budget_wait" default:"5s" min:"0s" doc:"How long a call may wait for calls in flight to release what they hold of its budget; 0s: it is refused at once (G27)."`
 	InFlight       int           `yaml:"in_flight" default:"10000" min:"1" max:"10000000" doc:"Calls at once; more are answered 503 with Retry-After (G8)."`
+	ListedRefusals int           `yaml:"listed_refusals" default:"100" min:"1" max:"1000000" doc:"Refusals of a payer a second that have a record of their own, and ten times as many at once; of more the number is kept."`
 }
 
 // Forwarding says what a forwarded credential is worth.

@@ -126,8 +126,17 @@ func (c *conn) exec(query string, args ...any) (changed int64, err error) {
 	return changed, err
 }
 
+// hold makes a commit write its pages to the log at once.
+func (c *conn) hold() error {
+	if err := c.control("PRAGMA cache_spill = OFF"); err != nil {
+		return err
+	}
+	return c.holdLog()
+}
+
 // begin begins a transaction that may write.
 func (c *conn) begin() error {
+	c.dropHeld()
 	if err := c.control("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}

@@ -15,7 +15,8 @@ import (
 type handle struct {
 	tls  *libc.TLS
 	db   uintptr
-	room room // what the arguments of a statement stand in while it runs
+	room room    // what the arguments of a statement stand in while it runs
+	log  uintptr // where its logFile is; 0: it has none
 }
 
 // A statement is prepared. Its handle closes it.
@@ -60,6 +61,7 @@ func openHandle(uri string) (*handle, error) {
 func (h *handle) close() error {
 	err := h.failed(lib.Xsqlite3_close_v2(h.tls, h.db))
 	h.room.free(h.tls)
+	lib.Xsqlite3_free(h.tls, h.log)
 	h.tls.Close()
 	return err
 }

@@ -230,7 +230,10 @@ func (s *Store) prepare(ctx context.Context, path, dsn string, wall func() time.
 	if err := s.loadInstallKey(); err != nil {
 		return err
 	}
-	return s.loadClock(wall)
+	if err := s.loadClock(wall); err != nil || s.scratch != "" { // what is in memory is never synced
+		return err
+	}
+	return s.writer.hold()
 }
 
 // identify returns the schema version of the file: 0 when it is empty. It

@@ -14,6 +14,7 @@ var refusals = map[string]func(*place){
 	"RefusalsAreStoredAsTheyCame":       refusalsAreStoredAsTheyCame,
 	"RepeatsAreCountedByManyAtOnce":     repeatsAreCountedByManyAtOnce,
 	"ARefusalDoesNotTakeTheKeyOfACall":  aRefusalDoesNotTakeTheKeyOfACall,
+	"ARefusalOfNoRunIsCounted":          aRefusalOfNoRunIsCounted,
 	"WhatWasRecordedBeforeCloseIsKept":  whatWasRecordedBeforeCloseIsKept,
 	"AWriteOfACallerWhoLeftIsCommitted": aWriteOfACallerWhoLeftIsCommitted,
 	"AClosedStoreIsUnavailable":         aClosedStoreIsUnavailable,
@@ -100,6 +101,30 @@ func aRefusalDoesNotTakeTheKeyOfACall(p *place) { // P12, G20
 	if len(calls) != 2 || calls[0].Repeats != 1 || calls[1].State != agentbus.CallSettled {
 		t.Errorf("calls: %+v", calls)
 	}
+}
+
+// Refusals that have no record of their own are counted in one of no run.
+func aRefusalOfNoRunIsCounted(p *place) { // G2
+	t := p.t
+	for i := range 3 {
+		_, c := refusedCall(0)
+		c.Ended = began.Add(time.Duration(i) * time.Minute)
+		c = agentbus.CallRecord{TurnKey: agentbus.TurnKey{Payer: c.Payer, Agent: c.Agent}, State: c.State, Status: c.Status, Code: c.Code, Began: c.Began, Ended: c.Ended}
+		ok(t, "record", p.Record(t.Context(), c.Hash("tally"), c))
+	}
+	calls, err := p.Calls(t.Context(), "")
+	ok(t, "calls", err)
+	if len(calls) != 1 || calls[0].Repeats != 2 || !calls[0].Ended.Equal(began.Add(2*time.Minute)) {
+		t.Errorf("calls of no run: %+v", calls)
+	}
+	balances, err := p.Balances(t.Context(), "")
+	ok(t, "balances", err)
+	if len(balances) != 1 || balances[0].Refusals != 3 {
+		t.Errorf("balances: %+v", balances)
+	}
+	sums, err := p.RunSummaries(t.Context(), agentbus.RunFilter{}, 10, "")
+	ok(t, "summaries", err)
+	same(t, "runs", len(sums), 0)
 }
 
 func whatWasRecordedBeforeCloseIsKept(p *place) {
