@@ -41,6 +41,10 @@ type BackendConfig struct {
 	// names another host, URL is called as a JSON-RPC endpoint: credentials go to
 	// its host only (P24). It is required, and holds no credential.
 	URL string
+	// Endpoint says that URL is the JSON-RPC endpoint itself, whatever its path: it
+	// is called wherever the card below it leads, and no card at the root of its
+	// host is read, which may be another agent's (C35).
+	Endpoint bool
 	// Key is the agent's own credential, a whole Authorization value; none sends
 	// none (P22). It is not the payer's.
 	Key agentbus.Credential

@@ -273,6 +273,22 @@ func TestStreamID(t *testing.T) {
 			t.Fatalf("cut at %d: %q, want %q", cut, got, want)
 		}
 	}
+	// G10: so has one with a BOM, in CR, or with data over several lines.
+	for _, stream := range []string{
+		"\xef\xbb\xbfdata: {\"id\":\"a\"}\n\ndata: {\"id\":\"a\"}\n\n",
+		"data: {\"id\":\"a\"}\r\rdata: {\"id\":\"a\"}\r\r: x\r\r",
+		"event: x\ndata: {\"jsonrpc\":\"2.0\",\ndata: \"id\":\"a\",\nid: 4\ndata:\"result\":{\"id\":5}}\n\n",
+		"data: {\r\ndata: \"id\":\"a\"}\r\n\r\n",
+	} {
+		want := strings.ReplaceAll(stream, `"id":"a"`, `"id":"b"`)
+		for cut := range len(stream) {
+			s := a2a.StreamID{ID: []byte(`"b"`)}
+			got := string(s.Feed([]byte(stream[:cut]))) + string(s.Feed([]byte(stream[cut:])))
+			if got != want {
+				t.Fatalf("cut at %d: %q, want %q", cut, got, want)
+			}
+		}
+	}
 	if got := string(a2a.Event([]byte("{\n \"a\": 1 }"))); got != "data: {\"a\":1}\n\n" {
 		t.Errorf("%q", got)
 	}

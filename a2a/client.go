@@ -83,17 +83,20 @@ func (b *Backend) bare() *sdk.AgentInterface {
 }
 
 // whole reports whether the configured URL is that of the card itself.
-func (b *Backend) whole() bool { return strings.HasSuffix(b.url.Path, ".json") }
+func (b *Backend) whole() bool { return !b.config.Endpoint && strings.HasSuffix(b.url.Path, ".json") }
 
-// card fetches the agent's card: from below its URL, or from the root of the
-// host. An agent without one is taken for a JSON-RPC endpoint that streams.
+// card fetches the agent's card: from below its URL or, unless that is known to
+// be its endpoint, from the root of the host. An agent without one is taken for a JSON-RPC endpoint that streams.
 func (b *Backend) card(ctx context.Context) (card *sdk.AgentCard, err error) {
 	ctx, cancel := context.WithTimeout(WithHeader(context.WithValue(ctx, talkKey{}, (*talk)(nil)), nil), cardTimeout) // a card is no call, and nobody's own
 	defer cancel()
 	at := *b.url
 	paths := []string{strings.TrimSuffix(at.Path, "/") + CardPath, CardPath}
-	if b.whole() {
+	switch {
+	case b.whole():
 		paths = []string{at.Path}
+	case b.config.Endpoint:
+		paths = paths[:1]
 	}
 	for _, path := range slices.Compact(paths) {
 		at.Path, at.RawPath = path, ""
@@ -166,7 +169,7 @@ func (b *Backend) choose(card *sdk.AgentCard) (*sdk.AgentInterface, error) {
 			continue
 		}
 		u, err := url.Parse(at.URL)
-		elsewhere := err != nil || u.Scheme != b.url.Scheme || u.Host != b.url.Host
+		elsewhere := err != nil || u.Scheme != b.url.Scheme || u.Host != b.url.Host || b.config.Endpoint && !b.isEndpoint(at)
 		if elsewhere && !b.whole() {
 			return b.bare(), nil
 		}
@@ -186,6 +189,11 @@ func (b *Backend) choose(card *sdk.AgentCard) (*sdk.AgentInterface, error) {
 			Next: "let the agent serve A2A 1.0; clients of the version that it speaks reach it at /a2a/NAME",
 		},
 	}
+}
+
+// isEndpoint reports whether at is the configured URL, under JSON-RPC.
+func (b *Backend) isEndpoint(at *sdk.AgentInterface) bool {
+	return at.ProtocolBinding == sdk.TransportProtocolJSONRPC && strings.TrimSuffix(at.URL, "/") == strings.TrimSuffix(b.url.String(), "/")
 }
 
 // isVersion1 reports whether v is a version of A2A that 1.0 is compatible with (A26).

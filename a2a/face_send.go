@@ -38,7 +38,9 @@ func (h handler) SendMessage(ctx context.Context, req *sdk.SendMessageRequest) (
 	}
 	task, err := h.now(&t)
 	if s := sdk.TaskState(t.State); err == nil && wait && !s.Terminal() && !interrupted(s) {
-		task, err = h.wait(ctx, &t)
+		if task, err = h.wait(ctx, &t); errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			task, err = h.now(&t) // a caller that has said all may read on: it learns where to ask
+		}
 	}
 	if err != nil {
 		return nil, failed(ctx, err)
@@ -106,6 +108,7 @@ func (h handler) send(ctx context.Context, req *sdk.SendMessageRequest) (t agent
 	if asked, _ := Peek(REST, Method{}, x.params); asked.Webhook { // in a spelling that the SDK does not read; X36
 		return t, errNoPush
 	}
+	ctx = context.WithoutCancel(ctx) // what has come whole is executed, whoever leaves (A32)
 	said := asSent(req.Message, x.params)
 	m := agentbus.TaskMessage{ID: req.Message.ID, Digest: x.digest}
 	t, digest, found, err := h.config.Tasks.TaskOf(ctx, r.owner(), r.Agent, m.ID)

@@ -222,42 +222,73 @@ func Event(answer []byte) []byte {
 // A StreamID gives the events of a stream another JSON-RPC id, for a duplicate
 // of the call whose answer it is. Pieces may be cut anywhere.
 type StreamID struct {
-	ID   []byte
-	line []byte // the line so far
+	ID    []byte
+	event []byte // the event so far
+	blank bool   // so is its line so far
+	cr    bool   // the last byte was a CR: an LF belongs to it
 }
 
-// Feed returns what is to be sent of the stream so far.
+// Feed returns what is to be sent of the stream so far: whole events.
 func (s *StreamID) Feed(b []byte) []byte {
 	var out []byte
-	for len(b) > 0 {
-		n := bytes.IndexByte(b, '\n') + 1
-		if n == 0 {
-			s.line = append(s.line, b...)
-			break
+	for _, c := range b {
+		s.event = append(s.event, c)
+		switch {
+		case c == '\n' && s.cr && len(s.event) > 1: // it ends the line that the CR has ended
+		case (c == '\n' || c == '\r') && s.blank:
+			out = append(out, s.respelled()...)
+			s.event = s.event[:0]
+		default:
+			s.blank = c == '\n' || c == '\r'
 		}
-		s.line = append(s.line, b[:n]...)
-		out, b = append(out, s.respelled()...), b[n:]
-		s.line = s.line[:0]
+		s.cr = c == '\r'
 	}
 	return out
 }
 
-// Flush returns the last line of a stream that ends without a line end.
+// Flush returns the last event of a stream that ends without a blank line.
 func (s *StreamID) Flush() []byte {
 	out := s.respelled()
-	s.line = nil
+	s.event = nil
 	return out
 }
 
-// respelled returns the line with its id replaced.
+// respelled returns the event with its id replaced. Its data may be over several lines.
 func (s *StreamID) respelled() []byte {
-	data, ok := bytes.CutPrefix(s.line, []byte("data:"))
-	if !ok {
-		return s.line
+	lines := dataLines(s.event)
+	if len(lines) == 0 {
+		return s.event
 	}
-	text := bytes.TrimLeft(data, " ")
-	end := bytes.TrimRight(text, "\r\n")
-	out := append([]byte("data:"), data[:len(data)-len(text)]...)
-	out = append(out, WithID(end, s.ID)...)
-	return append(out, text[len(end):]...)
+	var data [][]byte
+	for _, at := range lines {
+		data = append(data, s.event[at[0]:at[1]])
+	}
+	data = bytes.Split(WithID(bytes.Join(data, []byte("\n")), s.ID), []byte("\n"))
+	if len(data) != len(lines) {
+		return s.event
+	}
+	out, from := []byte(nil), 0
+	for n, at := range lines {
+		out, from = append(append(out, s.event[from:at[0]]...), data[n]...), at[1]
+	}
+	return append(out, s.event[from:]...)
+}
+
+// dataLines returns from where to where an event has data, for each line of it.
+func dataLines(event []byte) (at [][2]int) {
+	i := 0
+	if bytes.HasPrefix(event, []byte("\xef\xbb\xbf")) { // a stream may begin so
+		i = 3
+	}
+	for i < len(event) {
+		over := len(event)
+		if n := bytes.IndexAny(event[i:], "\r\n"); n >= 0 {
+			over = i + n
+		}
+		if bytes.HasPrefix(event[i:over], []byte("data:")) {
+			at = append(at, [2]int{i + len("data:"), over})
+		}
+		i = over + 1
+	}
+	return at
 }

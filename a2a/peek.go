@@ -364,7 +364,11 @@ func (p *peeker) text(name string, m rawjson.Member) string {
 	case 'n':
 	default:
 		if p.err == nil {
-			p.err = invalid(CodeInvalidParams, name+" is not a string", "send "+name+" as a string")
+			code := CodeInvalidParams
+			if name == "method" { // a parameter of none: the request is no request
+				code = CodeInvalidRequest
+			}
+			p.err = invalid(code, name+" is not a string", "send "+name+" as a string")
 		}
 	}
 	return ""

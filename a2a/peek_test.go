@@ -72,7 +72,7 @@ func TestPeekRefuses(t *testing.T) {
 		`{"method":"GetTask","params":{"id":"a","Id":"b"}}`:                                                                     -32600,
 		`{"method":"GetTask","params":{"id":"a","task_id":"b","taskId":"c"}}`:                                                   -32600,
 		`{"method":"GetTask","params":{"id":5}}`:                                                                                -32602,
-		`{"method":7}`:                                                                                                          -32602,
+		`{"id":1,"method":7}`:                                                                                                   -32600, // no request, as JSON-RPC has it
 		msg(`"taskId":"a","TaskID":"b"`):                                                                                        -32600,
 		msg(`"taskId":"a","tas\u212aId":"b"`):                                                                                   -32600, // the Kelvin sign folds to k
 		msg(`"messageId":"a","message_id":"a"`):                                                                                 -32600,

@@ -28,7 +28,7 @@ func (a *answer) passA2A(sse bool) {
 // of tasks.
 func (a *answer) passRead() {
 	x, g, status := a.exchange, a.gateway, a.resp.StatusCode
-	body, err := a.readWhole()
+	body, err := a.readWhole(func([]byte) error { return nil })
 	kept := a.kept()
 	switch {
 	case errors.Is(err, errLarge):

@@ -23,6 +23,7 @@ type events struct {
 	unread  []byte          // the event so far, which may be of another's task (A12)
 	large   *a2a.TaskFinder // looks into an event that is too long to wait for; nil: there is none
 	data    []byte          // of the first event
+	failed  bool            // which is an error
 	frames  int
 	usage   reported
 	said    a2a.Said // what is estimated of, where it tells none
@@ -120,7 +121,11 @@ func (s *events) pump(next <-chan piece) error {
 
 // over says how the agent's stream ended.
 func (s *events) over(err error) error {
-	if !errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, io.EOF):
+	case s.tap.ended && s.ctx.Err() == nil: // what breaks behind the last event breaks nothing
+		s.broke, err = true, io.EOF
+	default:
 		s.broke = s.ctx.Err() == nil
 		err = transportError(s.ctx, err)
 	}
@@ -131,7 +136,7 @@ func (s *events) over(err error) error {
 // told takes what an event says.
 func (s *events) told(data []byte, f *a2a.Frame) {
 	if s.frames++; s.frames == 1 && !s.begun {
-		s.data = bytes.Clone(data)
+		s.data, s.failed = bytes.Clone(data), f.Err != nil
 	}
 	if f.Err != nil {
 		s.exchange.envelope.told = *f
@@ -175,7 +180,7 @@ func (s *events) take(b []byte) error {
 		case s.frames == 0 && s.large == nil && len(s.first) < a2a.MaxFrame:
 			s.first = append(s.first, b...)
 			return nil
-		case s.frames > 0 && s.exchange.toldError():
+		case s.frames > 0 && s.failed:
 			return s.answerError()
 		}
 		s.begin()
@@ -353,7 +358,7 @@ func (s *events) closed() error {
 		return transportError(s.ctx, err)
 	case s.exchange.flight != nil && err != nil:
 		return err
-	case !s.begun && s.exchange.toldError():
+	case !s.begun && s.failed:
 		if err := s.answerError(); !errors.Is(err, errAnswered) {
 			return err
 		}

@@ -28,6 +28,7 @@ const (
 	rpcStream  = rpcWorking + rpcChunk + rpcEnd
 	rpcFault   = `{"jsonrpc":"2.0","id":"r1","error":{"code":-32602,"message":"bad parts"}}`
 	restFault  = `{"error":{"code":404,"status":"NOT_FOUND","message":"no such task","details":[]}}`
+	restBegin  = `data: {"task":{"id":"task-1","contextId":"ctx-1","status":{"state":"TASK_STATE_WORKING"}}}` + "\n\n"
 	restEnd    = `data: {"task":` + taskDone + "}\n\n"
 )
 
@@ -253,7 +254,7 @@ func TestA2AStream(t *testing.T) {
 	}
 }
 
-// A14: the forms of an error before the first event, in both bindings.
+// A14: the forms of an error before the first event, in both bindings, and behind it.
 func TestA2AErrorsOfAgents(t *testing.T) {
 	t.Parallel()
 	const failed = `{"jsonrpc":"2.0","id":"r1","error":{"code":-32603,"message":"broken"}}`
@@ -276,6 +277,12 @@ func TestA2AErrorsOfAgents(t *testing.T) {
 		{"an error", "/a2a/critic", sendHi, answerWith(200, rpcFault), 200, "application/json", rpcFault, agentbus.CallSettled},
 		{"a failure", "/a2a/critic", sendHi, answerWith(200, failed), 200, "application/json", failed, agentbus.CallVoided},
 		{"a stream over REST", restStreaming, say("m"), streamWith(restEnd), 200, "text/event-stream", restEnd, agentbus.CallSettled},
+		{"an event behind another over REST", restStreaming, say("m"), streamWith(restBegin + "data: " + restFault + "\n\n"), 200, "text/event-stream", restBegin + "data: " + restFault + "\n\n", agentbus.CallSettled},
+		{"a connection broken behind the end", "/a2a/critic", rpcStreaming, func(w http.ResponseWriter, r *http.Request) { // G15
+			streamWith(rpcStream)(w, r)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, 200, "text/event-stream", rpcStream, agentbus.CallSettled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -342,7 +349,7 @@ func TestA2ABrokenAgents(t *testing.T) {
 	})
 	b := newBus(t, nil, redirect, newA2A(t, "empty", streamWith("")), newA2A(t, "working", streamWith(rpcWorking)),
 		newA2A(t, "another", streamWith(rpcWorking+strings.NewReplacer("task-1", "task-2", "_WORKING", "_COMPLETED").Replace(rpcWorking))),
-		newA2A(t, "resting", streamWith(`data: {"task":{"id":"task-1","contextId":"ctx-1","status":{"state":"TASK_STATE_WORKING"}}}`+"\n\n")), newA2A(t, "page", answerAs("text/html", 200, "<p>")))
+		newA2A(t, "resting", streamWith(restBegin)), newA2A(t, "page", answerAs("text/html", 200, "<p>")))
 	if got := b.send(http.MethodPost, "/a2a/redirect", sendHi, asAlice); fault(got) != "502 -32000 AGENT_REDIRECTED" {
 		t.Error(got)
 	}

@@ -76,7 +76,7 @@ func (a *answer) pass() {
 		a.passA2A(sse)
 	case x.flight == nil:
 		a.stream(func(b []byte) error { return a.write(b) })
-	case sse && a.resp.StatusCode == http.StatusOK && (x.peek.stream || x.dialect == dialectOther):
+	case sse && a.resp.StatusCode < http.StatusMultipleChoices && (x.peek.stream || x.dialect == dialectOther):
 		a.passStream()
 	default:
 		a.passWhole(sse)

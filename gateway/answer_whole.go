@@ -18,7 +18,20 @@ import (
 // only then sent (G21).
 func (a *answer) passWhole(sse bool) {
 	x, g := a.exchange, a.gateway
-	body, err := a.readWhole()
+	t := tap{dialect: x.dialect}
+	body, err := a.readWhole(func(b []byte) error {
+		if sse && x.dialect != dialectOther {
+			t.feed(b)
+		}
+		if t.ended {
+			return errEnded
+		}
+		return nil
+	})
+	if errors.Is(err, errEnded) { // whatever becomes of the connection behind that
+		a.drain(nil, t.cr)
+		err = nil
+	}
 	if errors.Is(err, errLarge) {
 		a.passLarge(body, sse)
 		return
@@ -65,9 +78,10 @@ func (a *answer) passWhole(sse bool) {
 // errLarge stops reading an answer into memory.
 var errLarge = errors.New("the answer is larger than what is kept")
 
-// readWhole reads the answer into memory. With errLarge it returns what it has
-// read of one that is larger than what is kept.
-func (a *answer) readWhole() ([]byte, error) {
+// readWhole reads the answer into memory, to its end or to the first error of look,
+// which is shown each piece. With errLarge it returns what it has read of one that is
+// larger than what is kept.
+func (a *answer) readWhole(look func([]byte) error) ([]byte, error) {
 	most := a.gateway.cfg.MaxReply
 	room := int64(512)
 	if told := a.resp.ContentLength; told >= 0 {
@@ -78,7 +92,7 @@ func (a *answer) readWhole() ([]byte, error) {
 		if body = append(body, b...); int64(len(body)) > most {
 			return errLarge
 		}
-		return nil
+		return look(b)
 	})
 	return body, err
 }

@@ -37,6 +37,8 @@ func TestCosts(t *testing.T) {
 		"reported nothing": {price, true, completion, 0, false},
 		"reported as free": {price, true, usage(`{"prompt_tokens":1,"cost":0}`), 0, false},
 		"only a cost":      {agentbus.Price{Input: 1_000_000}, false, usage(`{"prompt_tokens":-1,"cost":0.5}`), agentbus.Micros(len(ask("only a cost")) / 4), true},
+		"half absurd":      {agentbus.Price{Input: 1_000_000}, false, usage(`{"prompt_tokens":-5,"completion_tokens":1}`), agentbus.Micros(len(ask("half absurd")) / 4), true},
+		"half null":        {agentbus.Price{Input: 1_000_000}, false, usage(`{"prompt_tokens":5,"completion_tokens":null}`), 5, false},
 		"absurd":           {agentbus.Price{Input: 1_000_000}, false, usage(`{"prompt_tokens":1e400,"completion_tokens":-5}`), agentbus.Micros(len(ask("absurd")) / 4), true},
 		"no figure":        {agentbus.Price{Input: 1_000_000}, false, usage(`{"total":5}`), agentbus.Micros(len(ask("no figure")) / 4), true},
 		"none":             {agentbus.Price{Output: 1_000_000}, false, `{"choices":[]}` + strings.Repeat(" ", 26), 10, true},

@@ -25,8 +25,8 @@ const (
 func (a *answer) passStream() {
 	x, g := a.exchange, a.gateway
 	kept := a.kept()
-	x.flight.head(http.StatusOK, kept)
-	a.head(http.StatusOK, kept)
+	x.flight.head(a.resp.StatusCode, kept)
+	a.head(a.resp.StatusCode, kept)
 	if a.here() <= 0 {
 		_ = a.write(nil) // the head as soon as it is known, unless events came with it; it never fails for a call
 	}
@@ -81,7 +81,7 @@ func (a *answer) endStream(t *tap, kept http.Header, held []byte) error {
 		g.void(a.r.Context(), x, errSilent, u, x.target.cost(u))
 		return nil
 	}
-	reply := agentbus.StoredReply{Status: http.StatusOK, Header: kept, Body: a.rest(held)}
+	reply := agentbus.StoredReply{Status: a.resp.StatusCode, Header: kept, Body: a.rest(held)}
 	return a.settle(reply, t.usageOr(x), a.total > g.cfg.MaxReply)
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/gateway"
@@ -294,6 +295,52 @@ func TestConverted(t *testing.T) {
 				t.Errorf("recorded as %+v", r)
 			}
 		})
+	}
+}
+
+// TestConvertedAtTheEnd: G15, a stream that answers a request for none is whole with its
+// last event, whatever the agent does with the connection then.
+func TestConvertedAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, then := range map[string]http.HandlerFunc{
+		"breaks":   func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"is still": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+				streamWith(stream)(w, r)
+				_ = http.NewResponseController(w).Flush()
+				then(w, r)
+			})
+			b := newBus(t, nil, a)
+			first := b.call("critic", turn("r", "t")...)
+			if first.status != http.StatusOK || gjson.Get(first.body, "choices.0.message.content").Str != "hello" {
+				t.Fatal(first)
+			}
+			same(t, name, first, b.call("critic", turn("r", "t")...))
+			if n := len(a.heard); n != 1 {
+				t.Errorf("the agent was asked %d times", n)
+			}
+		})
+	}
+}
+
+// TestStreamOfAnyStatus: G9, G23, a stream is passed on as it came under every status
+// that tells a success.
+func TestStreamOfAnyStatus(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t, "critic", answerAs("text/event-stream", http.StatusAccepted, stream))
+	b := newBus(t, nil, a)
+	for _, path := range []string{chatRoute, "/agents/critic/jobs"} {
+		first := b.send(http.MethodPost, path, askStream("critic"), append(turn("r", path), asAlice)...)
+		if first.status != http.StatusAccepted || first.body != stream {
+			t.Errorf("%s: %v", path, first)
+		}
+		same(t, path, first, b.send(http.MethodPost, path, askStream("critic"), append(turn("r", path), asAlice)...))
+	}
+	if n := len(a.heard); n != 2 {
+		t.Errorf("the agent was asked %d times", n)
 	}
 }
 

@@ -150,17 +150,19 @@ func parseUsage(body []byte) (u reported) {
 	if !v.IsObject() {
 		return u
 	}
-	read := func(to *int64, n gjson.Result) {
-		if n.Type == gjson.Number && n.Num >= 0 && n.Num <= math.MaxInt32 {
+	absurd := false // a count that can be none: who tells it is not believed the other one either
+	read := func(to *int64, n gjson.Result) (ok bool) {
+		if ok = n.Type == gjson.Number && n.Num >= 0 && n.Num <= math.MaxInt32; ok {
 			*to, u.tokens = int64(n.Num), true
 		}
+		return ok || n.Type == gjson.Null
 	}
 	v.ForEach(func(key, n gjson.Result) bool {
 		switch key.Str {
 		case "prompt_tokens", "input_tokens":
-			read(&u.InputTokens, n)
+			absurd = !read(&u.InputTokens, n) || absurd
 		case "completion_tokens", "output_tokens":
-			read(&u.OutputTokens, n)
+			absurd = !read(&u.OutputTokens, n) || absurd
 		case "prompt_tokens_details", "input_tokens_details":
 			read(&u.CachedTokens, n.Get("cached_tokens"))
 		case "cost":
@@ -168,6 +170,7 @@ func parseUsage(body []byte) (u reported) {
 		}
 		return true
 	})
+	u.tokens = u.tokens && !absurd
 	return u
 }
 

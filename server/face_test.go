@@ -1,10 +1,13 @@
 package server_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,6 +17,7 @@ import (
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2aclient"
+	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/server"
@@ -217,5 +221,57 @@ func TestBusOverA2A(t *testing.T) {
 	}
 	if tasks[0].Context != tasks[1].Context || tasks[2].Context == tasks[1].Context {
 		t.Errorf("contexts %q %q %q", tasks[0].Context, tasks[1].Context, tasks[2].Context)
+	}
+}
+
+// A32: a caller that has ended its half of the connection is taken for one that has
+// left, and reads how far its task is and where to ask; its task goes on.
+func TestFaceTellsWhoMayStillRead(t *testing.T) {
+	t.Parallel()
+	asked, held := make(chan struct{}, 1), make(chan struct{})
+	release := sync.OnceFunc(func() { close(held) })
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		<-held
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"done"},"finish_reason":"stop"}]}`)
+	}))
+	t.Cleanup(agent.Close)
+	addr, stop := serveAt(t, open(t, "agents: {writer: {kind: openai, url: '"+agent.URL+"/v1', model: x}}"))
+	t.Cleanup(stop)
+	t.Cleanup(release)
+	ask := func(half bool) gjson.Result {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		body := `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"hi"}]}}}`
+		_, err = fmt.Fprintf(conn, "POST /a2a/writer HTTP/1.1\r\nHost: bus\r\nAuthorization: Bearer user-secret\r\nA2A-Version: 1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		if c, ok := conn.(*net.TCPConn); half && ok && err == nil {
+			<-asked // so that its task is there
+			err = c.CloseWrite()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		got, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s, %v", resp.StatusCode, got, err)
+		}
+		return gjson.GetBytes(got, "result.task")
+	}
+	first := ask(true)
+	if s := first.Get("status.state").Str; s != "TASK_STATE_WORKING" && s != "TASK_STATE_SUBMITTED" {
+		t.Error(first.Raw)
+	}
+	release()
+	if over := ask(false); over.Get("id").Str != first.Get("id").Str || over.Get("status.state").Str != "TASK_STATE_COMPLETED" {
+		t.Error(over.Raw)
 	}
 }

@@ -114,7 +114,7 @@ func (f *foreigner) at(endpoint string) (agentbus.Backend, error) {
 		return f.backend, nil
 	}
 	b, err := a2a.NewBackend(a2a.BackendConfig{
-		Name: f.name, URL: endpoint, Transport: f.wire, Extensions: understood, Sessions: f.wiring.store, Payer: payerOf,
+		Name: f.name, URL: endpoint, Endpoint: true, Transport: f.wire, Extensions: understood, Sessions: f.wiring.store, Payer: payerOf,
 	})
 	if err != nil {
 		return nil, &agentbus.Error{Code: agentbus.CodeAgentUnavailable, Message: "the endpoint that the agent's card names cannot be called", Err: err}

@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -9,8 +11,10 @@ import (
 	"testing"
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/tidwall/gjson"
 
 	"github.com/agentbus/agentbus"
+	"github.com/agentbus/agentbus/a2a"
 )
 
 // C33, C35, C8, P19: an agent of another organisation is called by its address,
@@ -81,5 +85,45 @@ func TestAgentsOfOthers(t *testing.T) {
 	}
 	if n := credentials.Load(); n != 0 {
 		t.Errorf("%d requests held a credential", n)
+	}
+}
+
+// C35, X31: an agent that is called by its address is called at the endpoint that
+// the card of the address names, whatever card of another agent, or of another
+// place, its host has.
+func TestCalledAtItsEndpoint(t *testing.T) {
+	t.Parallel()
+	for name, cardAt := range map[string]string{"no card": "", "the card of another at the root": a2a.CardPath, "a card that leads elsewhere": "/rpc.json" + a2a.CardPath} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			there := httptest.NewUnstartedServer(nil)
+			at := strings.Replace("http://"+there.Listener.Addr().String(), "127.0.0.1", "bots.localhost", 1)
+			there.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				w.Header().Set("Content-Type", "application/json")
+				switch r.URL.Path {
+				case "/.well-known/webfinger":
+					_, _ = fmt.Fprintf(w, `{"subject":"acct:critic@bots.localhost","links":[{"rel":"https://mentionable.dev/ns/rel/agent-card","type":"application/json","href":"%s/card"}]}`, at)
+				case "/card":
+					_, _ = fmt.Fprintf(w, `{"address":"@critic@bots.localhost","protocol_version":"0.1","a2a":{"endpoint":"%s/rpc.json","transport":"https+jsonrpc"}}`, at)
+				case cardAt:
+					_, _ = fmt.Fprintf(w, `{"supportedInterfaces":[{"url":"%s/other","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`, at)
+				case "/rpc.json", "/other":
+					_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"at %s"}]}}}`, gjson.GetBytes(body, "id").Raw, r.URL.Path)
+				default:
+					http.NotFound(w, r)
+				}
+			})
+			there.Start()
+			t.Cleanup(there.Close)
+			s := open(t, "resolver: {domains: [bots.localhost], allow_hosts: ['"+at+"']}")
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"@critic@bots.localhost","messages":[{"role":"user","content":"hello"}]}`))
+			r.Header.Set("Authorization", "Bearer user-secret")
+			w := httptest.NewRecorder()
+			s.Handler().ServeHTTP(w, r)
+			if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "at /rpc.json") {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		})
 	}
 }
