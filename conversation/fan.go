@@ -16,6 +16,8 @@ type fan struct {
 	open int     // how many have not ended
 	last *branch // that ended; it is finished with the turn after the fan
 	err  error   // of the journal
+
+	stopped *agentbus.Error // what a branch was refused with: its run is over
 }
 
 // A branch is one turn of a fan.
