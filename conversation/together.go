@@ -235,7 +235,7 @@ func (d *driver) joined(ctx context.Context, f *fan) (*intent, *agentbus.Halt, e
 		return nil, &agentbus.Halt{Kind: agentbus.HaltParticipantError, Participant: string(t.Speaker), Error: t.Error}, nil
 	}
 	d.heard(f.turns())
-	event := d.event(EventJoined, "", f.outcome())
+	event := d.event(EventJoined, "", f.outcome(d.execution.Run))
 	if f.last == nil { // the journal had done all that was left
 		d.unwritten = append(d.unwritten, event)
 		d.emit(Event{Type: EventJoined, Turns: f.turns()})
