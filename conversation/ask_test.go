@@ -118,8 +118,9 @@ func TestAskParksTheRun(t *testing.T) {
 	}
 }
 
-// R22: what is denied, or not decided in time, fails the turn without calling the
-// agent, and on_halt says what that does; resumed, it asks anew.
+// R18, R22: what is denied, or not decided in time, fails the turn without calling
+// the agent, with the payer's credential or without, and on_halt says what that does;
+// resumed, it asks anew.
 func TestDeniedAsParticipantError(t *testing.T) {
 	t.Parallel()
 	for _, d := range []agentbus.Decision{agentbus.DecisionDenied, agentbus.DecisionExpired} {
@@ -134,7 +135,12 @@ func TestDeniedAsParticipantError(t *testing.T) {
 				r, err := ran(t.Context(), c, o)
 				first := waits(t, r, err)[0]
 				m.Resolve(first, agentbus.Resolution{Decision: d})
+				o.Halt = &agentbus.Halt{Kind: agentbus.HaltWaitingAuth, Reason: "why"}
 				r, err = ran(t.Context(), c, o)
+				if err := replays(c, m.record("r")); err != nil {
+					t.Error(err)
+				}
+				o.Halt = nil
 				if err != nil || r.Halt.Kind != agentbus.HaltParticipantError || r.Halt.Error.Code != agentbus.CodeForbidden || len(a.calls) != 1 || r.Halt.Failed != (on == conversation.OnHaltFail) {
 					t.Fatalf("%+v, %v after %v", r.Halt, err, a.turns())
 				}

@@ -166,10 +166,24 @@ func (d *driver) drive(ctx context.Context, cancel context.CancelCauseFunc) (*ag
 		return nil, errors.Join(err, d.giveBack(ctx))
 	}
 	d.begun()
-	if d.options.Halt != nil {
+	if d.options.Halt != nil && !d.callsNobody() {
 		return d.options.Halt, nil
 	}
 	return d.loop(ctx, cancel)
+}
+
+// callsNobody reports whether the run lacks the credential of its payer and does not
+// need it: the one turn that it waited for was denied, or nobody decided on it in
+// time, so it fails without a call and the run halts (R18, R22).
+func (d *driver) callsNobody() bool {
+	if d.options.Halt.Kind != agentbus.HaltWaitingAuth || d.lacked || len(d.carried) != 1 {
+		return false
+	}
+	for index := range d.carried {
+		asked := d.decided[index]
+		return asked.refused(d.conversation.OnHalt) != nil
+	}
+	return false
 }
 
 // fresh reports whether no driver has told that the run started.

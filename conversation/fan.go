@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/agentbus/agentbus"
 )
@@ -16,6 +17,8 @@ type fan struct {
 	open int     // how many have not ended
 	last *branch // that ended; it is finished with the turn after the fan
 	err  error   // of the journal
+
+	stopped *agentbus.Error // what a branch was refused with: its run is over
 }
 
 // A branch is one turn of a fan.
@@ -110,23 +113,24 @@ func (f *fan) due() (due []*branch) {
 	return due
 }
 
-// A Joined is the data of an [EventJoined], as JSON.
+// A Joined is the data of an [EventJoined], as JSON. Its turns stand without the
+// run that their ids begin with, so that it is the same in every run (E9).
 type Joined struct {
 	Join      Join              `json:"join"`
 	Done      int               `json:"done"`
 	Failed    int               `json:"failed,omitempty"`
 	Cancelled int               `json:"cancelled,omitempty"`
-	Turns     []agentbus.TurnID `json:"turns"` // of its branches, in the order of the plan
+	Turns     []agentbus.TurnID `json:"turns"` // of its branches, in the order of the plan, such as t0.a
 }
 
-// outcome tells how a fan came together.
-func (f *fan) outcome() Joined {
+// outcome tells how a fan of a run came together.
+func (f *fan) outcome(run agentbus.RunID) Joined {
 	j := Joined{
 		Join: cmp.Or(f.step.Join, JoinAll),
 		Done: f.count(agentbus.TurnDone), Failed: f.count(agentbus.TurnFailed), Cancelled: f.count(agentbus.TurnCancelled),
 	}
 	for _, b := range f.branches {
-		j.Turns = append(j.Turns, b.turn.ID)
+		j.Turns = append(j.Turns, agentbus.TurnID(strings.TrimPrefix(string(b.turn.ID), string(run)+".")))
 	}
 	return j
 }

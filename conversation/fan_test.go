@@ -146,7 +146,7 @@ func TestFanOutEvents(t *testing.T) {
 			t.Errorf("stored (-want +got)\n%s", diff)
 		}
 		joined := slices.IndexFunc(j.events, func(e agentbus.Event) bool { return e.Type == agentbus.EventJoined })
-		if got := string(j.events[joined].Data); got != `{"join":"quorum:2","done":2,"cancelled":1,"turns":["r.t0.a","r.t1.b","r.t2.c"]}` {
+		if got := string(j.events[joined].Data); got != `{"join":"quorum:2","done":2,"cancelled":1,"turns":["t0.a","t1.b","t2.c"]}` { // E9: no id of the run
 			t.Errorf("joined: %s", got)
 		}
 	})

@@ -37,6 +37,33 @@ func TestReplayOfARunThatTookNoTime(t *testing.T) {
 	}
 }
 
+// E57, R23: a stopped run leaves the branches that still speak in the middle, also
+// when a refusal of their calls is what tells it.
+func TestStopLeavesBranches(t *testing.T) {
+	t.Parallel()
+	stopped := &agentbus.Error{Code: agentbus.CodeRunStopped, Message: "this run was stopped"}
+	for _, join := range []conversation.Join{conversation.JoinAll, conversation.JoinAny, conversation.JoinBestEffort} {
+		var a agents
+		m := newRecorder()
+		c := fans(join, "a", a.streams(stopped), "b", a.hangs(), "c", a.streams(stopped), "synth", a.says("S"))
+		o := conversation.Options{Run: "r", Journal: m, Runs: m, StopReason: func(context.Context, agentbus.RunID) (string, error) { return "enough", nil }}
+		r, err := ran(t.Context(), c, o)
+		if err != nil || r.Halt.Kind != agentbus.HaltAbort || r.Halt.Reason != "enough" || !r.Halt.Final() {
+			t.Fatalf("%s: %+v, %v", join, r.Halt, err)
+		}
+		want := []string{
+			"run.started", "conversation.opened", "node.started t0.a", "node.started t1.b", "node.started t2.c",
+			"node.cancelled t0.a", "node.cancelled t1.b", "node.cancelled t2.c", "run.cancelled",
+		}
+		if diff := cmp.Diff(want, kinds(m.record("r"))); diff != "" {
+			t.Error(diff)
+		}
+		if err := replays(c, m.record("r")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // E57, R23: a branch that asks when its run is aborted is left in the middle like
 // those that still speak.
 func TestAbortLeavesWhoeverAsks(t *testing.T) {

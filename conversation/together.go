@@ -57,6 +57,9 @@ func (d *driver) together(ctx context.Context, now *intent) (*intent, *agentbus.
 	switch {
 	case f.err != nil:
 		return nil, nil, f.err
+	case f.stopped != nil:
+		d.left = now.pending()
+		return nil, stop(f.stopped), nil //nolint:nilerr // it is why the run halts
 	case len(f.due()) > 0:
 		return now, nil, nil // the loop sees why; those turns stay pending
 	}
@@ -150,6 +153,8 @@ func (d *driver) listen(ctx context.Context, f *fan, rest []*branch) {
 			leave(aborted(errGone))
 		case f.err != nil:
 			leave(f.err)
+		case f.stopped != nil:
+			leave(aborted(f.stopped))
 		case f.met():
 			leave(errJoined)
 		}
@@ -171,7 +176,7 @@ func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
 	} else {
 		d.account.release(b.held)
 	}
-	if ctx.Err() != nil || d.gone || f.err != nil {
+	if ctx.Err() != nil || d.gone || f.err != nil || f.stopped != nil {
 		return
 	}
 	d.spent = sum(d.spent, t.Cost-b.before)
@@ -181,6 +186,9 @@ func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
 		t.State, t.Reply, t.Withdraw = agentbus.TurnCancelled, agentbus.Reply{}, d.unneeded(b)
 	case asks(failure):
 		b.asked = failure
+		return
+	case agentbus.CodeOf(failure) == agentbus.CodeRunStopped: // it stays pending, as the others do
+		f.stopped = agentbus.AsError(failure)
 		return
 	case failure != nil:
 		t.State, t.Error, t.Reply = agentbus.TurnFailed, d.recordable(failure), agentbus.Reply{}
@@ -227,7 +235,7 @@ func (d *driver) joined(ctx context.Context, f *fan) (*intent, *agentbus.Halt, e
 		return nil, &agentbus.Halt{Kind: agentbus.HaltParticipantError, Participant: string(t.Speaker), Error: t.Error}, nil
 	}
 	d.heard(f.turns())
-	event := d.event(EventJoined, "", f.outcome())
+	event := d.event(EventJoined, "", f.outcome(d.execution.Run))
 	if f.last == nil { // the journal had done all that was left
 		d.unwritten = append(d.unwritten, event)
 		d.emit(Event{Type: EventJoined, Turns: f.turns()})

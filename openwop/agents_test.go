@@ -267,8 +267,12 @@ func TestCaps(t *testing.T) {
 	}
 	run = b.start("conformance-run-duration-breach", object{"configurable": object{"runTimeoutMs": 10}})
 	b.settle(run)
-	if p := first(b.events(run), "cap.breached"); p["kind"] != "run-duration" || p["limit"] != 10.0 || p["observed"].(float64) <= 10 {
-		t.Errorf("%v", p)
+	_, out, _ := b.do(http.MethodPost, "/v1/runs/"+run+":fork", object{"mode": "branch", "fromSeq": 0}) // E51: it runs live, under the same options
+	for _, id := range []string{run, out["runId"].(string)} {
+		b.settle(id)
+		if p := first(b.events(id), "cap.breached"); p["kind"] != "run-duration" || p["limit"] != 10.0 || p["observed"].(float64) <= 10 {
+			t.Errorf("%v", p)
+		}
 	}
 }
 

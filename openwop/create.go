@@ -138,6 +138,9 @@ func checkConfigurable(raw json.RawMessage, mock bool) error {
 	if json.Unmarshal(raw, &c) != nil || !object(raw) {
 		return invalid("configurable has a member of a wrong type")
 	}
+	if err := once(raw); err != nil {
+		return err
+	}
 	switch {
 	case len(c.MockProvider) > 0 && !mock:
 		return refuse(http.StatusForbidden, "mock_provider_forbidden", "mockProvider is for conformance only")

@@ -325,7 +325,7 @@ func (h *Host) drive(ctx, driven context.Context, id agentbus.ExecutionID) error
 	if err := d.load(); err != nil { //nolint:contextcheck // a driver has its own
 		return err
 	}
-	if at := d.fold.snap.StartedAt; at != nil || s.Fork == nil {
+	if at := d.fold.snap.StartedAt; at != nil || s.Fork == nil || !s.Fork.Replay {
 		began := time.Now()
 		if at != nil {
 			began = *at

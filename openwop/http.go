@@ -10,6 +10,7 @@ import (
 
 	"github.com/agentbus/agentbus"
 	"github.com/agentbus/agentbus/internal/httpx"
+	"github.com/agentbus/agentbus/internal/rawjson"
 )
 
 //go:embed openapi.json
@@ -160,5 +161,24 @@ func (h *Host) body(r *http.Request, v any) error {
 	if err := json.Unmarshal(b, v); err != nil {
 		return invalid("the body is not the JSON that is wanted here")
 	}
-	return nil
+	return once(b)
+}
+
+// once refuses an object of which two members have one name, also where they differ
+// in case alone: of two answers to an interrupt each reader would take another.
+func once(b []byte) (err error) {
+	at := rawjson.Space(b, 0)
+	if at == len(b) || b[at] != '{' {
+		return nil
+	}
+	seen := map[string]bool{}
+	rawjson.Members(b, at, func(m rawjson.Member) bool {
+		name := strings.ToLower(strings.ToUpper(string(m.Key))) // as encoding/json compares them
+		if seen[name] {
+			err = invalid("the member %.100q stands twice", m.Key)
+		}
+		seen[name] = true
+		return err == nil
+	})
+	return err
 }

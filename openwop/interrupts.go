@@ -48,7 +48,7 @@ func (h *Host) resumeBody(r *http.Request) (json.RawMessage, error) {
 	if len(req.ResumeValue) > maxResume {
 		return nil, invalid("resumeValue has more than %d bytes", maxResume)
 	}
-	return req.ResumeValue, nil
+	return req.ResumeValue, once(req.ResumeValue)
 }
 
 const maxResume = 64 << 10

@@ -83,7 +83,9 @@ func TestCreate(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		``: "400 validation_error", `{`: "400 validation_error", `[]`: "400 validation_error", `{}`: "400 validation_error", `{"workflowId":3}`: "400 validation_error",
-		`{"workflowId":"nothing"}`: "404 workflow_not_found", `{"workflowId":"conformance-live-invoke"}`: "404 workflow_not_found",
+		noop("workflowId", `"nothing"`): "400 validation_error", noop("WorkflowId", `"nothing"`): "400 validation_error", // readers differ in which they take
+		noop("configurable", `{"recursionLimit":1,"RecursionLimit":2}`): "400 validation_error",
+		`{"workflowId":"nothing"}`:                                      "404 workflow_not_found", `{"workflowId":"conformance-live-invoke"}`: "404 workflow_not_found",
 		noop("callbackUrl", `"http://x"`): "400 validation_error", noop("inputs", `[1]`): "400 validation_error", noop("metadata", `"x"`): "400 validation_error",
 		noop("configurable", `{"recursionLimit":0}`): "400 validation_error", noop("configurable", `{"recursionLimit":"3"}`): "400 validation_error",
 		noop("configurable", `{"escalationThreshold":1.5}`): "400 validation_error", noop("configurable", `{"reasoningVerbosity":"loud"}`): "400 validation_error",
@@ -103,7 +105,7 @@ func TestCreate(t *testing.T) {
 	if status, out, _ := b.do(http.MethodPost, "/v1/runs", object{"workflowId": "conformance-idempotent", "tags": []string{strings.Repeat("é", 256)}}); status != http.StatusCreated {
 		t.Errorf("a tag of 256 characters: %d %v", status, out)
 	}
-	status, out, h := b.do(http.MethodPost, "/v1/runs", noop("configurable", `{"odd":[1],"recursionLimit":5000}`))
+	status, out, h := b.do(http.MethodPost, "/v1/runs", noop("configurable", `{"odd":[1],"recursionLimit":5000},"inputs":{"a":1,"A":2}`))
 	run, _ := out["runId"].(string)
 	if status != http.StatusCreated || out["workflowId"] != "conformance-noop" || out["eventsUrl"] != "/v1/runs/"+run+"/events" || h.Get("Location") != "/v1/runs/"+run {
 		t.Fatalf("%d %v", status, out)
@@ -470,6 +472,10 @@ func TestResolve(t *testing.T) {
 	}
 	status, out := post("/v1/runs/run_x/interrupts/gate", 1)
 	b.refused("no run", http.StatusNotFound, "run_not_found", status, out)
+	for _, two := range []string{`{"resumeValue":{"action":"accept","Action":"reject"}}`, `{"resumeValue":{"action":"accept"},"resumeValue":{"action":"reject"}}`} {
+		status, out, _ = b.do(http.MethodPost, at, two)
+		b.refused("two answers", http.StatusBadRequest, "validation_error", status, out)
+	}
 	status, out = post("/v1/runs/"+run+"/interrupts/other", object{"action": "accept"})
 	b.refused("no interrupt", http.StatusNotFound, "interrupt_not_found", status, out)
 	status, out, _ = b.do(http.MethodPost, at, object{})

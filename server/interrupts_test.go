@@ -207,6 +207,47 @@ func TestDeadlineWhileItWaits(t *testing.T) {
 	}
 }
 
+// R18, R22, R3: a run that somebody pays for needs no credential to end by what
+// nobody granted: a denial, an interrupt that has expired, or its deadline.
+func TestEndsWithoutItsCredential(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		timeout time.Duration
+		denied  bool
+		want    agentbus.HaltKind
+	}{
+		"denied":   {denied: true, want: agentbus.HaltParticipantError},
+		"expired":  {want: agentbus.HaltParticipantError},
+		"deadline": {timeout: 2 * time.Second, want: agentbus.HaltDeadline},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conf := asking
+			if !tt.denied && tt.timeout == 0 {
+				conf += "interrupts: {timeout: 1s}\n"
+			}
+			s := open(t, conf)
+			run := agentbus.NewRunID()
+			st := server.Start{Conversation: "gated", Seed: "hello", Run: run, Timeout: tt.timeout, Authorization: agentbus.NewCredential("Bearer user-secret")}
+			converse(t, s, st)
+			if tt.denied {
+				if _, err := s.Resolve(t.Context(), waiting(t, s)[0].ID, agentbus.Resolution{Decision: agentbus.DecisionDenied}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			defer serve(t, s)()
+			soon(t, "the end", func() bool {
+				h := stored(t, s, run).Halt
+				return h != nil && h.Kind == tt.want
+			})
+			calls, err := s.Store().Calls(t.Context(), run)
+			if err != nil || len(calls) > 1 {
+				t.Errorf("%+v, %v", calls, err)
+			}
+		})
+	}
+}
+
 // A38, R22: a conversation that waits answers its caller over HTTP with the run
 // and the interrupt; the same turn goes on once that is resolved, and is charged
 // once. Another bus between parks on one of its own meanwhile.

@@ -254,12 +254,12 @@ func (s *wiring) orphan(ctx context.Context, e *agentbus.Execution) (c conversat
 		return c, o, err
 	}
 	switch {
-	case o.Halt != nil || sp.Deadline.IsZero():
+	case sp.Deadline.IsZero():
 	case time.Now().Before(sp.Deadline):
 		o.Deadline = sp.Deadline
-	case e.Halt != nil && e.Halt.Kind == agentbus.HaltWaiting:
+	case e.Halt != nil && e.Halt.Kind == agentbus.HaltWaiting: // it calls nobody, and needs no credential
 		o.Halt = &agentbus.Halt{Kind: agentbus.HaltDeadline, Reason: "its time was up while it waited"}
-	default:
+	case o.Halt == nil:
 		o.Halt = &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: "its time was up before anybody took it up"}
 	}
 	return c, o, nil

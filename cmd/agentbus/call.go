@@ -48,7 +48,7 @@ func (v *callVerb) Run(ctx context.Context, a *app) error {
 	}
 	call := &agentbus.Call{Lineage: lineage, Agent: v.Agent, Messages: []agentbus.Message{{Role: agentbus.RoleUser, Content: text}}}
 	show := func(s string) string { return s }
-	_, _, screen := a.size(a.stdout)
+	screen := a.screen(a.stdout)
 	if screen {
 		show = harmless
 	}

@@ -267,3 +267,16 @@ func TestPartingNamesTheRun(t *testing.T) {
 		t.Errorf("exit %d, %q: %s", code, said, out.String())
 	}
 }
+
+// What an agent answers to call moves no cursor and changes no colour, also on a
+// terminal that says it can do nothing but print: it may not be true.
+func TestCallInADumbTerminal(t *testing.T) {
+	t.Parallel()
+	vars := map[string]string{"ALICE": "alice-secret"}
+	b := serving(t, configure(t, "keys: [{id: alice, secret_env: ALICE}]\nagents: {echo: {kind: builtin, builtin: echo}}\n"), vars)
+	p := newPane(t, 100, 24)
+	p.keys(`TERM=dumb AGENTBUS_TOKEN=alice-secret agentbus call echo "$(printf 'a \033[31mred')" --server `+b.url+"; echo exit $?", "Enter")
+	if screen := p.shows("exit 0"); !strings.Contains(screen, "a \uFFFD[31mred") {
+		t.Errorf("the screen is\n%q", screen)
+	}
+}

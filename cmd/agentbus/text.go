@@ -111,6 +111,17 @@ func (a *app) colours(w io.Writer) paint {
 	return paint(ok)
 }
 
+// screen reports whether somebody looks at w: any terminal, also one that can do
+// nothing but print, or whose size nobody knows.
+func (a *app) screen(w io.Writer) bool {
+	if a.terminal != nil {
+		_, _, ok := a.terminal(w)
+		return ok
+	}
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
 // size returns how large the terminal w is; ok is false for what is none, and for
 // one that can do nothing but print.
 func (a *app) size(w io.Writer) (width, height int, ok bool) {

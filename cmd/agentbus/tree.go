@@ -53,6 +53,9 @@ func fanOutsOf(ctx context.Context, s tracer, executions []agentbus.Execution) (
 			if err := json.Unmarshal(e.Data, &fan.Joined); err != nil {
 				return nil, fmt.Errorf("event %s: %w", e.ID, err)
 			}
+			for i, t := range fan.Turns {
+				fan.Turns[i] = agentbus.TurnID(string(e.Run) + "." + strings.TrimPrefix(string(t), string(e.Run)+".")) // older stores have it whole
+			}
 			fans = append(fans, fan)
 		}
 	}

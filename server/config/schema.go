@@ -137,6 +137,16 @@ func (f field) typeSchema(t reflect.Type) object {
 	return s
 }
 
+// wholeNumber allows numbers within the bounds of f; one without a max has no
+// upper one.
+func (f field) wholeNumber() object {
+	o := object{"type": "integer", "minimum": f.bound(f.min)}
+	if f.max != "" {
+		o["maximum"] = f.bound(f.max)
+	}
+	return o
+}
+
 // scalarSchema allows, beside the values of type t, a text with a variable.
 func (f field) scalarSchema(t reflect.Type) object {
 	if t.Kind() == reflect.Pointer {
@@ -152,11 +162,11 @@ func (f field) scalarSchema(t reflect.Type) object {
 	case t == typeDuration:
 		return object{"anyOf": []object{text(durationPattern), variable}}
 	case t == typeSize:
-		return object{"anyOf": []object{{"type": "integer", "minimum": f.bound(f.min), "maximum": f.bound(f.max)}, text(sizePattern), variable}}
+		return object{"anyOf": []object{f.wholeNumber(), text(sizePattern), variable}}
 	case t == typeMicros:
 		return object{"anyOf": []object{{"type": "number", "minimum": 0, "maximum": int64(9e9)}, text(usdPattern), variable}}
 	case t.Kind() == reflect.Int:
-		return object{"anyOf": []object{{"type": "integer", "minimum": f.bound(f.min), "maximum": f.bound(f.max)}, variable}}
+		return object{"anyOf": []object{f.wholeNumber(), variable}}
 	case t.Kind() == reflect.Float64:
 		return object{"anyOf": []object{{"type": "number", "minimum": 0, "maximum": maxRate}, text(ratePattern), variable}}
 	case t.Kind() == reflect.Bool:

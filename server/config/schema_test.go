@@ -74,6 +74,7 @@ func TestSchemaAgreesWithTheLoader(t *testing.T) {
 		"resolver:", "resolver: {domains: [], allow_hosts: []}", "resolver: {domains: [xn--bcher-kva.example], allow_hosts: [bus, 'bus:1', 'http://bus:1']}",
 		agent("kind: exec, command: [x], mode: worker, workers: 4, worker_idle: 1m, affinity: conversation"),
 		agent("kind: exec, command: [sh, -c, 'cat'], input: arg, output: text, dir_age: 30d, env: [EDITOR], dir: /x, share_dir: true, affinity: conversation, timeout: 1m, kill_after: 2s, max_output: 1MiB, max_memory: 1GiB, forward_authorization_env: USER_KEY"),
+		agent("kind: exec, command: [x], max_memory: 1073741824"), // it has no upper bound
 		"budgets:", "budgets: []", "budgets: [{period: day, usd: 5.00, payer: user-123, mode: strict}]", "budgets: [{period: run, calls: 3, wall_time: 1h, mode: soft}]", "budgets: [{payer: '', caller: '${ID}', period: total, usd: 0}]",
 		twoAgents + "conversations: {c: {participants: [{agent: a}, {agent: b}]}}",
 		twoAgents + "conversations: {c: {participants: [{agent: a, auth: agent-owned, slug: x, label: X}, {agent: b}], plan: round-robin, max_turns: 2, budget_usd: 0, halt: {contains: x}}}",
