@@ -300,9 +300,12 @@ func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	for _, now := range d.asking {
 		told = append(told, d.told(now)...)
 	}
-	faults.At(faults.HaltBefore)
-	err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, append(told, d.ends(&h)...)...)
+	deserted, err := d.deserts(ctx, &h)
 	if err != nil {
+		return err
+	}
+	faults.At(faults.HaltBefore)
+	if err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, slices.Concat(told, deserted, d.ends(&h))...); err != nil {
 		return fmt.Errorf("halt run %s: %w", d.execution.ID, err)
 	}
 	faults.At(faults.HaltAfter)
