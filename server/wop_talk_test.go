@@ -4,6 +4,7 @@ package server_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -411,30 +412,47 @@ conversations:
 	}
 }
 
-// E4, R17: a run is cancelled although the process that drives it says nothing: that one is
-// fenced, and the run ends here.
+// E4, R17, G14: a run is cancelled, or stopped, although the process that drives it says
+// nothing: that one is fenced, and the run ends here.
 func TestWireCancelsWhatASilentProcessDrives(t *testing.T) {
 	t.Parallel()
-	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, "conversations:\n"+gated)
-	run := b.began(`{"workflowId":"gated","inputs":{"seed":"hello"}}`)
-	b.stands(run, "waiting-approval")
-	store := b.Server().Store()
-	e, _, err := store.Execution(t.Context(), agentbus.ExecutionID(run))
-	if err == nil {
-		e, err = store.Open(t.Context(), e, agentbus.Claim{Owner: "another", TTL: time.Hour})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/cancel", `{"reason":"enough"}`); status != http.StatusOK {
-		t.Error(status, out)
-	}
-	b.stands(run, "cancelled")
-	if _, err := store.AppendEvents(t.Context(), e.Lease, agentbus.Event{Type: "agentbus.late"}); agentbus.CodeOf(err) != agentbus.CodeLeaseLost {
-		t.Errorf("the other process writes: %v", err)
-	}
-	if end := payloadsOf(b.events(run), "run.cancelled"); len(end) != 1 || end[0]["reason"] != "enough" {
-		t.Error(end)
+	for how, ends := range map[string]func(b *wireBus, run string) error{
+		"enough": func(b *wireBus, run string) error {
+			status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/cancel", `{"reason":"enough"}`)
+			if status != http.StatusOK {
+				return fmt.Errorf("%d %v", status, out)
+			}
+			return nil
+		},
+		"stopped by its operator": func(b *wireBus, run string) error {
+			_, err := b.Server().Stop(t.Context(), agentbus.RunID(run), "ops")
+			return err
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, "conversations:\n"+gated)
+			run := b.began(`{"workflowId":"gated","inputs":{"seed":"hello"}}`)
+			b.stands(run, "waiting-approval")
+			store := b.Server().Store()
+			e, _, err := store.Execution(t.Context(), agentbus.ExecutionID(run))
+			if err == nil {
+				e, err = store.Open(t.Context(), e, agentbus.Claim{Owner: "another", TTL: time.Hour})
+			}
+			if err == nil {
+				err = ends(b, run)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.stands(run, "cancelled")
+			if _, err := store.AppendEvents(t.Context(), e.Lease, agentbus.Event{Type: "agentbus.late"}); agentbus.CodeOf(err) != agentbus.CodeLeaseLost {
+				t.Errorf("the other process writes: %v", err)
+			}
+			if end := payloadsOf(b.events(run), "run.cancelled"); len(end) != 1 || end[0]["reason"] != how {
+				t.Error(end)
+			}
+		})
 	}
 }
 
