@@ -37,7 +37,6 @@ type driver struct {
 	parked    *fan             // whose branches they are; nil: of none
 	lacked    bool             // it waited for the credential of its payer, and nobody has told that it came
 	asked     *agentbus.Error  // the first that the run waits for
-	broken    error            // HaltWhen panicked: see decide
 	left      []*intent        // turns in the middle of which the run halts
 
 	// What it is called on the event wire.
