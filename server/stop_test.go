@@ -305,9 +305,6 @@ func endsStopped(t *testing.T, begin func(*server.Server) (agentbus.RunID, error
 	s = buildAt(t, path, change(fmt.Sprintf(twoAgents, a.URL+"/v1", a.URL+"/v1")))
 	defer closed(t, s)
 	defer serve(t, s)()
-	if _, err := s.Stop(t.Context(), run, "ops"); err != nil { // a paused run is nobody's to take up
-		t.Fatal(err)
-	}
 	soon(t, "its end", func() bool { return stored(t, s, run).State == agentbus.RunDone })
 	var last agentbus.Event
 	for e, err := range s.Store().Events(t.Context(), agentbus.ExecutionID(run), -1) {
