@@ -52,8 +52,7 @@ func (d *driver) deserts(ctx context.Context, h *agentbus.Halt) (events []agentb
 func (d *driver) pendingBefore() (ids []agentbus.TurnID) {
 	var turns []agentbus.Turn
 	for _, t := range d.carried {
-		begun := slices.ContainsFunc(d.left, func(now *intent) bool { return now.turn.ID == t.ID })
-		if t.State == agentbus.TurnPending && t.Index >= d.execution.First+len(d.turns) && !begun {
+		if t.State == agentbus.TurnPending && !d.own[t.ID] {
 			turns = append(turns, t)
 		}
 	}

@@ -29,15 +29,16 @@ type driver struct {
 	latest    int      // place in turns of the first of the last step
 	sent      []script // what each participant has been sent
 	spent     agentbus.Micros
-	tokens    int64            // that the answers of turns took
-	unwritten []agentbus.Event // go with the next write
-	refused   []agentbus.Event // mentions of the last turn that were not relayed
-	decided   map[int]decided  // by index: of what carried turns ask
-	asking    []*intent        // turns that ask, which go with the halt
-	parked    *fan             // whose branches they are; nil: of none
-	lacked    bool             // it waited for the credential of its payer, and nobody has told that it came
-	asked     *agentbus.Error  // the first that the run waits for
-	left      []*intent        // turns in the middle of which the run halts
+	tokens    int64                    // that the answers of turns took
+	unwritten []agentbus.Event         // go with the next write
+	refused   []agentbus.Event         // mentions of the last turn that were not relayed
+	decided   map[int]decided          // by index: of what carried turns ask
+	asking    []*intent                // turns that ask, which go with the halt
+	parked    *fan                     // whose branches they are; nil: of none
+	lacked    bool                     // it waited for the credential of its payer, and nobody has told that it came
+	asked     *agentbus.Error          // the first that the run waits for
+	left      []*intent                // turns in the middle of which the run halts
+	own       map[agentbus.TurnID]bool // carried turns that it has begun itself
 
 	// What it is called on the event wire.
 	talk     string              // its conversation
@@ -77,7 +78,7 @@ func newDriver(ctx context.Context, c Conversation, o Options) (*driver, error) 
 	if err := c.Validate(); err != nil {
 		return nil, &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "conversation: " + err.Error()}
 	}
-	d := &driver{conversation: c, plan: c.plan(), enclosing: enclosingOf(ctx)}
+	d := &driver{conversation: c, plan: c.plan(), enclosing: enclosingOf(ctx), own: map[agentbus.TurnID]bool{}}
 	var err error
 	if d.options, err = o.resolve(d.enclosing); err != nil {
 		return nil, err

@@ -159,6 +159,11 @@ func (d *driver) beginTurns(ctx context.Context, opens []agentbus.Event, turns .
 	}
 	faults.At(faults.BeginAfter)
 	d.unwritten = nil
+	for i := range turns {
+		if _, carried := d.carried[turns[i].Index]; carried {
+			d.own[turns[i].ID] = true
+		}
+	}
 	return stored, nil
 }
 

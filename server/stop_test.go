@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -386,6 +387,45 @@ func diesIn(t *testing.T, s *server.Server, st server.Start, called <-chan struc
 	for _, err := range s.Converse(ctx, st, nil) {
 		if err != nil && !errors.Is(err, cause) {
 			t.Error(err)
+		}
+	}
+}
+
+// E57: nodes that a driver died in, and that the next one brought to their end, are not
+// ended once more by its halt.
+func TestHaltEndsOnlyWhatADriverDiedIn(t *testing.T) {
+	t.Parallel()
+	var again atomic.Bool
+	called := make(chan struct{}, 8)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		called <- struct{}{}
+		switch {
+		case !again.Load():
+			<-r.Context().Done()
+		case strings.Contains(string(body), `"b"`):
+			w.WriteHeader(http.StatusBadRequest)
+		default:
+			_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":"yes"},"finish_reason":"stop"}]}`)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	s := buildAt(t, filepath.Join(t.TempDir(), "bus.db"), fmt.Sprintf(twoAgents, srv.URL+"/v1", srv.URL+"/v1")+"  both: {participants: [{agent: a}, {agent: b}], plan: fan-out}\n")
+	defer closed(t, s)
+	run := agentbus.NewRunID()
+	diesIn(t, s, server.Start{Conversation: "both", Seed: "go", Run: run}, called, conversation.ErrLeave)
+	again.Store(true)
+	for e, err := range s.Converse(t.Context(), server.Start{Run: run, Resume: true}, nil) {
+		if err != nil || e.Result != nil && e.Result.Halt.Kind != agentbus.HaltParticipantError {
+			t.Errorf("%+v, %v", e.Result, err)
+		}
+	}
+	if _, err := s.Stop(t.Context(), run, "ops"); err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range s.Store().Events(t.Context(), agentbus.ExecutionID(run), -1) {
+		if err != nil || e.Type == agentbus.EventNodeCancelled {
+			t.Errorf("%s of %s, %v", e.Type, e.Turn, err)
 		}
 	}
 }
