@@ -32,17 +32,15 @@ func (d *driver) deserts(ctx context.Context, h *agentbus.Halt) (events []agentb
 		if !is {
 			continue
 		}
+		tell := func(kind string, data any) {
+			e := d.ofNode(n.node, kind, data)
+			e.Turn = id
+			events = append(events, e)
+		}
 		if n.invoked.InvocationID != "" {
-			events = append(events, d.event(agentbus.EventInvocationCompleted, id, agentbus.InvocationCompleted{
-				InvocationID: n.invoked.InvocationID, AgentID: n.invoked.AgentID, Outcome: "failed",
-			}))
+			tell(agentbus.EventInvocationCompleted, agentbus.InvocationCompleted{InvocationID: n.invoked.InvocationID, AgentID: n.invoked.AgentID, Outcome: "failed"})
 		}
-		events = append(events, d.event(agentbus.EventNodeCancelled, id, agentbus.NodeCancelled{NodeID: n.node, Reason: halted(h)}))
-		for i := range events {
-			if events[i].Turn == id {
-				events[i].Node = n.node
-			}
-		}
+		tell(agentbus.EventNodeCancelled, agentbus.NodeCancelled{NodeID: n.node, Reason: halted(h)})
 	}
 	return events, nil
 }

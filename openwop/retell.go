@@ -128,6 +128,9 @@ func (d *driver) retell() error {
 // untold ends a replay that was cut before it had told everything, and whose source is
 // gone by now: what it told is not the whole.
 func (d *driver) untold() error {
+	if d.fold.snap.Status.Terminal() { // but for its halt
+		return d.halt(haltOf(&d.fold.snap))
+	}
 	if d.fold.next == 0 {
 		d.emit(agentbus.EventRunStarted, "", nil, agentbus.RunStarted{WorkflowID: d.spec.Workflow, Transport: "rest"})
 	}

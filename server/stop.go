@@ -24,7 +24,7 @@ func (s *Server) endStopped(ctx context.Context, run agentbus.RunID) {
 // outlives sees to it that a stopped run which another process drives ends in any case.
 func (s *Server) outlives(ctx context.Context, run agentbus.RunID) {
 	id := agentbus.ExecutionID(run)
-	e, found, err := s.store.Execution(ctx, id)
+	e, found, err := s.store.Execution(context.WithoutCancel(ctx), id)
 	if owner := e.Lease.Owner; err == nil && found && e.State == agentbus.RunRunning && owner != "" && owner != s.owner {
 		s.wop.Stopped(id)
 	}

@@ -315,8 +315,14 @@ func TestWireTellsOnWhereAReplayWasCut(t *testing.T) {
 		id, goes := cut(after)
 		begun[id] = goes
 	}
+	told, ends := cut(len(whole)) // but for its halt
 	if _, err := b.Server().Store().ForgetEvents(t.Context(), time.Now().Add(time.Hour), 1000); err != nil {
 		t.Fatal(err)
+	}
+	ends()
+	soon(t, "its end", func() bool { return stored(t, b.Server(), agentbus.RunID(told)).State == agentbus.RunDone })
+	if n := len(b.events(told)); n != len(whole) {
+		t.Errorf("told to its end, it has %d events", n)
 	}
 	for id, goes := range begun {
 		goes()
