@@ -3,6 +3,8 @@ package a2a_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -188,5 +190,48 @@ func TestFaceContexts(t *testing.T) {
 	}
 	if second.ParentContext != first.ParentContext || second.RootContext != "root-9" {
 		t.Errorf("K2: %q in %q", second.ParentContext, second.RootContext)
+	}
+}
+
+// C32: receipts that come to more than an answer may have are passed on as far as a bus
+// takes them, the latest, and what is left out is counted.
+func TestC32ReceiptsAreTakenWhole(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ of, size, left int }{
+		"all": {3, 10 << 10, 0}, "some": {5, 10 << 10, 2}, "escaped": {2, 20 << 10, 1}, "none": {1, 40 << 10, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fill := "x"
+			if name == "escaped" {
+				fill, tt.size = "<", tt.size/len(`\u003c`)
+			}
+			var all []json.RawMessage
+			var want []string
+			for i := range tt.of {
+				r := `{"transaction":"` + strings.Repeat(fill, tt.size) + `","n":` + strconv.Itoa(i) + `}`
+				if all = append(all, json.RawMessage(r)); i >= tt.left {
+					want = append(want, r)
+				}
+			}
+			u := newBus(t, a2a.FaceConfig{}, agentbus.Answer(func(context.Context, *agentbus.Call) (agentbus.Chunk, error) {
+				return agentbus.Chunk{Text: "thanks", Finish: "stop", Receipts: all}, nil
+			}), false)
+			reply, err := collect(t, newBackend(t, a2a.BackendConfig{URL: u.URL + "/a2a/critic"}), call("hello"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, r := range reply.Receipts {
+				got = append(got, strings.ReplaceAll(string(r), `\u003c`, "<"))
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%d receipts are taken, want %d", len(got), len(want))
+			}
+			_, _, task := u.post(t, "", rpc("SendMessage", message("m1", "hi")))
+			if left := gjson.Get(task, "result.task.status.message.metadata.agentbus.receiptsLeftOut").Int(); left != int64(tt.left) {
+				t.Errorf("%d are left out", left)
+			}
+		})
 	}
 }

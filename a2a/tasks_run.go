@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	sdk "github.com/a2aproject/a2a-go/v2/a2a"
@@ -132,8 +133,29 @@ func (l *live) paid(receipts []json.RawMessage) *sdk.Message {
 	}
 	m := l.say("The payment was completed.", "paid")
 	m.SetMeta(x402Status, x402Completed)
-	m.SetMeta(x402Receipts, receipts)
+	kept := latest(receipts)
+	if len(kept) > 0 {
+		m.SetMeta(x402Receipts, kept)
+	}
+	if n := len(receipts) - len(kept); n > 0 {
+		m.SetMeta(MetadataKey, map[string]any{"receiptsLeftOut": float64(n)})
+	}
 	return m
+}
+
+// latest returns, in their order, the last of receipts that together are no more than a
+// bus takes from an agent: of more than that it takes none.
+func latest(receipts []json.RawMessage) (kept []json.RawMessage) {
+	size := len("[]")
+	for _, r := range slices.Backward(receipts) {
+		raw, err := json.Marshal(r) // as it is sent
+		if size += len(raw) + len(","); err != nil || size > maxReceipts {
+			break
+		}
+		kept = append(kept, r)
+	}
+	slices.Reverse(kept)
+	return kept
 }
 
 // tellUsage returns u for metadata, JSON-shaped (A27). Its members are named as those

@@ -268,3 +268,17 @@ func TestLeavingLosesNothing(t *testing.T) {
 		t.Errorf("resumed: %+v, %v, calls %v", r, err, a.turns())
 	}
 }
+
+// E4, R23: a run that was cancelled while all its branches spoke, each of which failed by
+// that, is replayed with the reason that its canceller gave.
+func TestCancelledFanOutIsReplayed(t *testing.T) {
+	t.Parallel()
+	var a agents
+	stopped := a.streams(&agentbus.Error{Code: agentbus.CodeRunStopped, Message: "this run was stopped by its operator"})
+	m := newRecorder()
+	o := conversation.Options{Run: "r", Journal: m, Runs: m, StopReason: func(context.Context, agentbus.RunID) (string, error) { return "enough", nil }}
+	r, err := ran(t.Context(), fans("", "a", stopped, "b", stopped), o)
+	if err != nil || r.Halt.Kind != agentbus.HaltAbort || r.Halt.Reason != "enough" || len(m.record("r").Turns) != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

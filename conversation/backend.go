@@ -34,6 +34,8 @@ type BackendConfig struct {
 	NoLegacyParent bool
 	AskTimeout     time.Duration // see Options
 	NoEscalation   bool          // see Options
+	// Events are as in Options.
+	Events func(context.Context, agentbus.ExecutionID, agentbus.Position) iter.Seq2[agentbus.Event, error]
 	// Redact is that of Options, of a call that came with a credential of the
 	// origin's; nil is that of the run around it.
 	Redact func(forwarded agentbus.Credential) Redactor
@@ -64,7 +66,7 @@ func (n nested) Call(ctx context.Context, c *agentbus.Call) iter.Seq2[agentbus.C
 		o := Options{
 			Seed: seed(c), Lineage: c.Lineage, Journal: n.config.Journal, Runs: n.config.Runs, Owner: n.config.Owner, TTL: n.config.TTL,
 			Spec: n.config.Spec, MaxDepth: n.config.MaxDepth, MaxHops: n.config.MaxHops, NoLegacyParent: n.config.NoLegacyParent,
-			AskTimeout: n.config.AskTimeout, NoEscalation: n.config.NoEscalation,
+			AskTimeout: n.config.AskTimeout, NoEscalation: n.config.NoEscalation, Events: n.config.Events,
 		}
 		if n.config.Redact != nil {
 			o.Redact = n.config.Redact(c.Lineage.Auth)

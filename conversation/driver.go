@@ -29,16 +29,16 @@ type driver struct {
 	latest    int      // place in turns of the first of the last step
 	sent      []script // what each participant has been sent
 	spent     agentbus.Micros
-	tokens    int64            // that the answers of turns took
-	unwritten []agentbus.Event // go with the next write
-	refused   []agentbus.Event // mentions of the last turn that were not relayed
-	decided   map[int]decided  // by index: of what carried turns ask
-	asking    []*intent        // turns that ask, which go with the halt
-	parked    *fan             // whose branches they are; nil: of none
-	lacked    bool             // it waited for the credential of its payer, and nobody has told that it came
-	asked     *agentbus.Error  // the first that the run waits for
-	broken    error            // HaltWhen panicked: see decide
-	left      []*intent        // turns in the middle of which the run halts
+	tokens    int64                    // that the answers of turns took
+	unwritten []agentbus.Event         // go with the next write
+	refused   []agentbus.Event         // mentions of the last turn that were not relayed
+	decided   map[int]decided          // by index: of what carried turns ask
+	asking    []*intent                // turns that ask, which go with the halt
+	parked    *fan                     // whose branches they are; nil: of none
+	lacked    bool                     // it waited for the credential of its payer, and nobody has told that it came
+	asked     *agentbus.Error          // the first that the run waits for
+	left      []*intent                // turns in the middle of which the run halts
+	own       map[agentbus.TurnID]bool // carried turns that it has begun itself
 
 	// What it is called on the event wire.
 	talk     string              // its conversation
@@ -78,7 +78,7 @@ func newDriver(ctx context.Context, c Conversation, o Options) (*driver, error) 
 	if err := c.Validate(); err != nil {
 		return nil, &agentbus.Error{Code: agentbus.CodeInvalidRequest, Message: "conversation: " + err.Error()}
 	}
-	d := &driver{conversation: c, plan: c.plan(), enclosing: enclosingOf(ctx)}
+	d := &driver{conversation: c, plan: c.plan(), enclosing: enclosingOf(ctx), own: map[agentbus.TurnID]bool{}}
 	var err error
 	if d.options, err = o.resolve(d.enclosing); err != nil {
 		return nil, err
@@ -314,9 +314,12 @@ func (d *driver) halt(ctx context.Context, h agentbus.Halt) error {
 	for _, now := range d.asking {
 		told = append(told, d.told(now)...)
 	}
-	faults.At(faults.HaltBefore)
-	err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, append(told, d.ends(&h)...)...)
+	deserted, err := d.deserts(ctx, &h)
 	if err != nil {
+		return err
+	}
+	faults.At(faults.HaltBefore)
+	if err := d.options.Runs.Halt(context.WithoutCancel(ctx), d.execution.Lease, h, slices.Concat(told, deserted, d.ends(&h))...); err != nil {
 		return fmt.Errorf("halt run %s: %w", d.execution.ID, err)
 	}
 	faults.At(faults.HaltAfter)

@@ -61,7 +61,7 @@ func isEnd(eventType string) bool {
 // the middle, and of the run.
 func (d *driver) ends(h *agentbus.Halt) (events []agentbus.Event) {
 	for _, now := range d.left {
-		events = append(append(events, d.completes(now, "failed")...), d.cancelled(now, "the run halted: "+string(h.Kind), nil))
+		events = append(append(events, d.completes(now, "failed")...), d.cancelled(now, halted(h), nil))
 	}
 	bus, took := d.ending(h), max(0, time.Since(d.execution.Began).Milliseconds())
 	switch h.Kind {
@@ -109,6 +109,9 @@ func (d *driver) ends(h *agentbus.Halt) (events []agentbus.Event) {
 	}
 	return append(events, d.event(kind, "", data))
 }
+
+// halted is why a node is cancelled that a run halts in.
+func halted(h *agentbus.Halt) string { return "the run halted: " + string(h.Kind) }
 
 // overspent is what a budget tells that is used up.
 func overspent(h *agentbus.Halt) agentbus.CapBreached {

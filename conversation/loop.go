@@ -159,6 +159,11 @@ func (d *driver) beginTurns(ctx context.Context, opens []agentbus.Event, turns .
 	}
 	faults.At(faults.BeginAfter)
 	d.unwritten = nil
+	for i := range turns {
+		if _, carried := d.carried[turns[i].Index]; carried {
+			d.own[turns[i].ID] = true
+		}
+	}
 	return stored, nil
 }
 
@@ -195,9 +200,9 @@ const planFailed = "the plan failed" // why such a run is aborted
 
 // decide returns the next turn, with its budget reserved, or why there is none.
 func (d *driver) decide() (*intent, *agentbus.Halt, error) {
-	h := d.over()
-	if d.broken != nil {
-		return nil, nil, fmt.Errorf("%w of conversation %s: %w", errPlan, d.conversation.Name, d.broken)
+	h, err := d.over()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w of conversation %s: %w", errPlan, d.conversation.Name, err)
 	}
 	if h != nil {
 		return nil, h, nil
@@ -245,14 +250,15 @@ func (d *driver) next() (step Step, err error) {
 	return d.plan.Next(d.turns)
 }
 
-// halts asks HaltWhen, whose panic is told as the plan's.
-func (d *driver) halts(turns []agentbus.Turn) (reason string, halt bool) {
+// halts asks HaltWhen. Its panic is its error, as the plan's is.
+func (d *driver) halts(turns []agentbus.Turn) (reason string, halt bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			d.broken = panicked("HaltWhen panicked", p)
+			err = panicked("HaltWhen panicked", p)
 		}
 	}()
-	return d.conversation.HaltWhen(turns)
+	reason, halt = d.conversation.HaltWhen(turns)
+	return reason, halt, nil
 }
 
 // panicked is the error of what panicked with p. What p says stays out of its message: it may
@@ -264,24 +270,27 @@ func panicked(what string, p any) error {
 	}
 }
 
-// over returns why nobody may speak after the turns so far, or nil.
-func (d *driver) over() *agentbus.Halt {
+// over returns why nobody may speak after the turns so far, or nil. It fails when
+// HaltWhen does.
+func (d *driver) over() (*agentbus.Halt, error) {
 	n, c := len(d.turns), &d.conversation
 	for i := d.latest; i < n && c.HaltContains != ""; i++ {
 		if t := &d.turns[i]; strings.Contains(t.Reply.Text, c.HaltContains) {
-			return &agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: string(t.Speaker) + " said " + strconv.Quote(c.HaltContains)}
+			return &agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: string(t.Speaker) + " said " + strconv.Quote(c.HaltContains)}, nil
 		}
 	}
 	if n > 0 && c.HaltWhen != nil {
-		if reason, halt := d.halts(d.turns[:n:n]); halt {
-			return &agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: reason}
+		if reason, halt, err := d.halts(d.turns[:n:n]); err != nil {
+			return nil, err
+		} else if halt {
+			return &agentbus.Halt{Kind: agentbus.HaltPredicate, Reason: reason}, nil
 		}
 	}
 	// A FanOut ends by itself, within the limit: Validate has seen to that.
 	if _, ends := d.plan.(FanOut); n >= c.MaxTurns && !ends {
-		return &agentbus.Halt{Kind: agentbus.HaltMaxTurns}
+		return &agentbus.Halt{Kind: agentbus.HaltMaxTurns}, nil
 	}
-	return nil
+	return nil, nil
 }
 
 // overBudget returns the halt for calls that an account refused, of which all

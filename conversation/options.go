@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -88,6 +89,11 @@ type Options struct {
 	// nobody says (E4).
 	StopReason func(context.Context, agentbus.RunID) (string, error)
 
+	// Events reads what was told of an execution, past a position: a run that halts in the
+	// middle of a turn of a driver that died tells the end of its node (E57). nil: it does
+	// not.
+	Events func(context.Context, agentbus.ExecutionID, agentbus.Position) iter.Seq2[agentbus.Event, error]
+
 	// Started is how the run was asked for, as its first event tells; WorkflowID and
 	// Inputs are set by the driver (E5).
 	Started agentbus.RunStarted
@@ -164,6 +170,7 @@ func (o *Options) resolve(e *enclosing) (Options, error) {
 		r.NoEscalation = r.NoEscalation || e.options.NoEscalation
 		if r.Journal == nil {
 			r.Journal, r.Runs, r.Owner, r.TTL = e.options.Journal, e.options.Runs, e.options.Owner, e.options.TTL
+			r.Events = e.options.Events
 		}
 	}
 	if r.Journal == nil {

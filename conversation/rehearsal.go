@@ -150,6 +150,17 @@ func (h *rehearsal) given() *agentbus.Halt {
 	return nil
 }
 
+// why tells what whoever stopped the run said, as the end of the drive has it; see Options.
+func (h *rehearsal) why(context.Context, agentbus.RunID) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.halt == nil || h.halt.Error == nil || h.halt.Error.Explain == nil || h.halt.Error.Explain.Rule != ruleCancel {
+		return "", nil
+	}
+	reason, _ := h.halt.Error.Explain.Observed.(string)
+	return reason, nil
+}
+
 // Open finds the execution that is replayed; see Runs.
 func (h *rehearsal) Open(ctx context.Context, e agentbus.Execution, claim agentbus.Claim) (agentbus.Execution, error) {
 	h.mu.Lock()

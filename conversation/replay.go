@@ -152,7 +152,7 @@ func (h *rehearsal) drive(ctx context.Context, c Conversation, end int) error {
 // when the execution began.
 func (h *rehearsal) options() Options {
 	e := &h.record.Execution
-	o := Options{Seed: e.Seed, Payer: e.Payer, Journal: h, Runs: h, Owner: "replay", Spec: e.Spec, MaxDepth: e.Depth + 1, leaves: h.leaves, retold: h.retold(), Halt: h.given(), refused: h.refused, MaxHops: agentbus.MaxChainHops}
+	o := Options{Seed: e.Seed, Payer: e.Payer, Journal: h, Runs: h, Owner: "replay", Spec: e.Spec, MaxDepth: e.Depth + 1, leaves: h.leaves, retold: h.retold(), Halt: h.given(), refused: h.refused, Events: h.before, StopReason: h.why, MaxHops: agentbus.MaxChainHops}
 	if string(e.ID) == string(e.Run) && e.Parent == "" {
 		o.Run = e.Run
 		return o

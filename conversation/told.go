@@ -164,7 +164,10 @@ func (d *driver) directs(now *intent) []agentbus.Event {
 		return []agentbus.Event{d.of(now, agentbus.EventAgentHandoff, agentbus.NewHandoff(d.refs[now.who], d.refs[now.heir.who], "mentioned", nil))}
 	}
 	m, ok := d.plan.(Moderator)
-	if !ok || now.turn.Speaker != m.Decides || d.over() != nil {
+	if !ok || now.turn.Speaker != m.Decides {
+		return nil
+	}
+	if h, err := d.over(); h != nil || err != nil { // an error is told with the halt
 		return nil
 	}
 	step, err := m.Next(d.turns)

@@ -19,6 +19,9 @@ const (
 	overtakePatience = time.Second
 )
 
+// reasonStopped is why a run was cancelled that somebody stopped without saying why.
+const reasonStopped = "stopped"
+
 // cancel ends a run: here, where it waits, or in the process that drives it. It
 // returns how the run stands.
 func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by string) (Status, error) {
@@ -51,6 +54,25 @@ func (h *Host) cancel(ctx context.Context, e *agentbus.Execution, reason, by str
 		return StatusCancelling, nil
 	}
 	return ended(end) // it may have come to another end first
+}
+
+// Stopped sees to it that a run ends that was stopped, also when who drives it says nothing.
+// It returns at once; [Host.Close] waits for what it began.
+func (h *Host) Stopped(id agentbus.ExecutionID) {
+	h.going.Go(func() {
+		_, late := h.endsWithin(h.ctx, id, driverPatience)
+		if !late {
+			return
+		}
+		run := agentbus.RunID(id)
+		reason, err := h.cfg.Store.StopReason(h.ctx, run)
+		if err == nil {
+			err = h.overtake(h.ctx, id, cmp.Or(reason, reasonStopped), "")
+		}
+		if err != nil {
+			h.log.LogAttrs(h.ctx, slog.LevelWarn, "stopped run not ended", slog.String("run", string(run)), slog.Any("error", err))
+		}
+	})
 }
 
 // endsWithin returns the end of a run; nil when it is not seen. late tells that it did
@@ -91,7 +113,7 @@ func (h *Host) End(ctx context.Context, e *agentbus.Execution) error {
 	if err != nil {
 		return err
 	}
-	return h.cancelOwn(ctx, e, cmp.Or(reason, "stopped"), "")
+	return h.cancelOwn(ctx, e, cmp.Or(reason, reasonStopped), "")
 }
 
 // ended returns how a run stands that is over: nothing else than cancelled is what

@@ -93,6 +93,9 @@ func (d *driver) retell() error {
 	}
 	more := d.spec.Fork.Told.Diverged
 	for e, err := range d.cfg.Store.Events(d.reads, d.spec.Fork.Source, -1) {
+		if agentbus.CodeOf(err) == agentbus.CodeReplyExpired {
+			return d.untold()
+		}
 		if err != nil {
 			return err
 		}
@@ -120,4 +123,16 @@ func (d *driver) retell() error {
 		return d.halt(*source.Halt)
 	}
 	return d.halt(haltOf(&d.fold.snap))
+}
+
+// untold ends a replay that was cut before it had told everything, and whose source is
+// gone by now: what it told is not the whole.
+func (d *driver) untold() error {
+	if d.fold.snap.Status.Terminal() { // but for its halt
+		return d.halt(haltOf(&d.fold.snap))
+	}
+	if d.fold.next == 0 {
+		d.emit(agentbus.EventRunStarted, "", nil, agentbus.RunStarted{WorkflowID: d.spec.Workflow, Transport: "rest"})
+	}
+	return d.failed(fail(string(agentbus.CodeReplyExpired), "the events of its source are gone").EventError, "")
 }

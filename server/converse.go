@@ -142,7 +142,7 @@ func (s *wiring) options(run agentbus.RunID) conversation.Options {
 	return conversation.Options{
 		Run: run, Payer: LocalPayer, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, MaxDepth: s.cfg.Limits.MaxDepth,
 		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
-		NoEscalation: s.cfg.Escalation == config.EscalationOff, StopReason: s.store.StopReason,
+		NoEscalation: s.cfg.Escalation == config.EscalationOff, StopReason: s.store.StopReason, Events: s.store.Events,
 	}
 }
 

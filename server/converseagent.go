@@ -49,8 +49,8 @@ func (s *wiring) conversationOf(sp spec) (agentbus.Backend, error) {
 	return conversation.Backend(conversation.BackendConfig{
 		Conversation: c, Journal: s.store, Runs: s.Runs(), Owner: s.owner, TTL: s.cfg.Workers.Lease, Spec: stored, MaxDepth: s.cfg.Limits.MaxDepth,
 		MaxHops: s.maxHops(), NoLegacyParent: !s.cfg.Lineage.LegacyParentFallback, AskTimeout: s.cfg.Interrupts.Timeout,
-		NoEscalation: s.cfg.Escalation == config.EscalationOff,
-		Redact:       func(forwarded agentbus.Credential) conversation.Redactor { return s.redacting(nil, forwarded) },
+		NoEscalation: s.cfg.Escalation == config.EscalationOff, Events: s.store.Events,
+		Redact: func(forwarded agentbus.Credential) conversation.Redactor { return s.redacting(nil, forwarded) },
 		Payer: func(ctx context.Context) agentbus.Payer {
 			p, _ := gateway.InProcessOf(ctx) // the gateway has said who pays
 			return p.Payer

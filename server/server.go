@@ -176,6 +176,13 @@ func (s *wiring) stopAgain(ctx context.Context) error {
 // is CodeStoreUnavailable: the run is stopped then until this bus is closed. by
 // says who stopped it.
 func (s *Server) Stop(ctx context.Context, run agentbus.RunID, by string) (cancelled int, err error) {
+	if cancelled, err = s.stop(ctx, run, by); err == nil {
+		s.outlives(ctx, run)
+	}
+	return cancelled, err
+}
+
+func (s *Server) stop(ctx context.Context, run agentbus.RunID, by string) (cancelled int, err error) {
 	cancelled = s.now().gateway.Stop(run)
 	s.log.LogAttrs(ctx, slog.LevelInfo, "run stopped", slog.String("run", string(run)), slog.String("by", by), slog.Int("calls", cancelled))
 	if err = s.store.StopRun(ctx, run, by, "", time.Now().UTC()); err == nil {

@@ -201,7 +201,7 @@ func (b *starts) Cancel(ctx context.Context, run agentbus.RunID, by, reason stri
 	if err := b.store.StopRun(ctx, run, by, reason, time.Now().UTC()); err != nil {
 		return err
 	}
-	_, err := b.Stop(ctx, run, by)
+	_, err := b.stop(ctx, run, by)
 	return err
 }
 

@@ -21,6 +21,15 @@ func (s *Server) endStopped(ctx context.Context, run agentbus.RunID) {
 	}
 }
 
+// outlives sees to it that a stopped run which another process drives ends in any case.
+func (s *Server) outlives(ctx context.Context, run agentbus.RunID) {
+	id := agentbus.ExecutionID(run)
+	e, found, err := s.store.Execution(context.WithoutCancel(ctx), id)
+	if owner := e.Lease.Owner; err == nil && found && e.State == agentbus.RunRunning && owner != "" && owner != s.owner {
+		s.wop.Stopped(id)
+	}
+}
+
 // endFrom ends a stopped run, unless it is driven by one of those whose lease counts.
 func (s *Server) endFrom(ctx context.Context, run agentbus.RunID, counts func(owner string) bool) error {
 	e, found, err := s.store.Execution(ctx, agentbus.ExecutionID(run))

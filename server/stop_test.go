@@ -1,7 +1,9 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -303,9 +306,6 @@ func endsStopped(t *testing.T, begin func(*server.Server) (agentbus.RunID, error
 	s = buildAt(t, path, change(fmt.Sprintf(twoAgents, a.URL+"/v1", a.URL+"/v1")))
 	defer closed(t, s)
 	defer serve(t, s)()
-	if _, err := s.Stop(t.Context(), run, "ops"); err != nil { // a paused run is nobody's to take up
-		t.Fatal(err)
-	}
 	soon(t, "its end", func() bool { return stored(t, s, run).State == agentbus.RunDone })
 	var last agentbus.Event
 	for e, err := range s.Store().Events(t.Context(), agentbus.ExecutionID(run), -1) {
@@ -318,5 +318,114 @@ func endsStopped(t *testing.T, begin func(*server.Server) (agentbus.RunID, error
 	}
 	if n := len(a.headers()); n > called {
 		t.Errorf("an agent was called %d times", n-called)
+	}
+}
+
+// E57, R23: a run that is stopped once its driver has died in the middle of a turn tells the
+// end of each node that it was in, once, and a replay tells the same.
+func TestStopEndsWhatADriverDiedIn(t *testing.T) {
+	t.Parallel()
+	for name, database := range map[string]func(t *testing.T) string{
+		"sqlite": func(t *testing.T) string {
+			t.Helper()
+			return "sqlite:" + sqlitetest.Prepare(t, filepath.Join(t.TempDir(), "bus.db"))
+		},
+		"postgres": func(t *testing.T) string { t.Helper(); return stores.Database(t) },
+	} {
+		for _, tt := range []struct {
+			conversation string
+			dies         []error // what ends its drivers: ErrLeave writes nothing, as death does
+			cancelled    int
+		}{
+			{"inner", []error{conversation.ErrLeave}, 1},
+			{"both", []error{conversation.ErrLeave}, 2},
+			{"inner", []error{conversation.ErrLeave, conversation.ErrLeave}, 1},
+			{"inner", []error{context.Canceled}, 1}, // it told so itself
+			{"inner", []error{context.Canceled, conversation.ErrLeave}, 2},
+		} {
+			t.Run(fmt.Sprintf("%s, %s, %d drivers, %d nodes, %s", name, tt.conversation, len(tt.dies), tt.cancelled, tt.dies[0].Error()[:3]), func(t *testing.T) {
+				t.Parallel()
+				slow, called := newSilent(t)
+				s := buildOn(t, database(t), fmt.Sprintf(twoAgents, slow+"/v1", slow+"/v1")+"  both: {participants: [{agent: a}, {agent: b}], plan: fan-out}\n")
+				defer closed(t, s)
+				run := agentbus.NewRunID()
+				for i, cause := range tt.dies {
+					diesIn(t, s, server.Start{Conversation: tt.conversation, Seed: "go", Run: run, Resume: i > 0}, called, cause)
+				}
+				if _, err := s.Stop(t.Context(), run, "ops"); err != nil {
+					t.Fatal(err)
+				}
+				types := map[string]int{}
+				for e, err := range s.Store().Events(t.Context(), agentbus.ExecutionID(run), -1) {
+					if types[e.Type]++; err != nil {
+						t.Fatal(err)
+					}
+				}
+				if types[agentbus.EventNodeCancelled] != tt.cancelled || types[agentbus.EventInvocationCompleted] != tt.cancelled || types[agentbus.EventRunCancelled] != 1 {
+					t.Errorf("%v", types)
+				}
+			})
+		}
+	}
+}
+
+// diesIn drives a run until all whom its first step asks are called, and ends its driver.
+func diesIn(t *testing.T, s *server.Server, st server.Start, called <-chan struct{}, cause error) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	n := 1
+	if st.Conversation == "both" {
+		n = 2
+	}
+	go func() { // ends with what it waits for, or the test
+		for range n {
+			<-called
+		}
+		cancel(cause)
+	}()
+	for _, err := range s.Converse(ctx, st, nil) {
+		if err != nil && !errors.Is(err, cause) {
+			t.Error(err)
+		}
+	}
+}
+
+// E57: nodes that a driver died in, and that the next one brought to their end, are not
+// ended once more by its halt.
+func TestHaltEndsOnlyWhatADriverDiedIn(t *testing.T) {
+	t.Parallel()
+	var again atomic.Bool
+	called := make(chan struct{}, 8)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		called <- struct{}{}
+		switch {
+		case !again.Load():
+			<-r.Context().Done()
+		case strings.Contains(string(body), `"b"`):
+			w.WriteHeader(http.StatusBadRequest)
+		default:
+			_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":"yes"},"finish_reason":"stop"}]}`)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	s := buildAt(t, filepath.Join(t.TempDir(), "bus.db"), fmt.Sprintf(twoAgents, srv.URL+"/v1", srv.URL+"/v1")+"  both: {participants: [{agent: a}, {agent: b}], plan: fan-out}\n")
+	defer closed(t, s)
+	run := agentbus.NewRunID()
+	diesIn(t, s, server.Start{Conversation: "both", Seed: "go", Run: run}, called, conversation.ErrLeave)
+	again.Store(true)
+	for e, err := range s.Converse(t.Context(), server.Start{Run: run, Resume: true}, nil) {
+		if err != nil || e.Result != nil && e.Result.Halt.Kind != agentbus.HaltParticipantError {
+			t.Errorf("%+v, %v", e.Result, err)
+		}
+	}
+	if _, err := s.Stop(t.Context(), run, "ops"); err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range s.Store().Events(t.Context(), agentbus.ExecutionID(run), -1) {
+		if err != nil || e.Type == agentbus.EventNodeCancelled {
+			t.Errorf("%s of %s, %v", e.Type, e.Turn, err)
+		}
 	}
 }

@@ -67,6 +67,8 @@ type Stops interface {
 	// StopReason returns why; "" when nobody said, or it was not stopped.
 	StopReason(ctx context.Context, run agentbus.RunID) (reason string, err error)
 	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
+	// StoppedPaused returns those of them that are paused, and not over.
+	StoppedPaused(ctx context.Context) ([]agentbus.RunID, error)
 }
 
 // Waiting are the runs that wait for a driver, and what one needs (R18, R19).

@@ -33,6 +33,7 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 		defer late.Stop()
 		s.sweep(ctx)
 		s.releaseDead(ctx)
+		s.endPaused(ctx)
 		for ctx.Err() == nil {
 			s.expire(ctx)
 			s.confer(ctx)
@@ -44,6 +45,7 @@ func (s *Server) keep(ctx context.Context) (stop func()) {
 			case <-tick.C:
 				s.sweep(ctx)
 				s.releaseDead(ctx)
+				s.endPaused(ctx)
 			case <-late.C:
 				if now := s.sweepEvery(); now != every { // another configuration keeps answers for longer, or not as long
 					every = now
@@ -176,6 +178,20 @@ func (s *Server) sweepBy(ctx context.Context, what string, before time.Time, swe
 		}
 		if err != nil || n == 0 {
 			return
+		}
+	}
+}
+
+// endPaused ends the paused runs that were stopped by a process which died behind that:
+// nobody takes them up (E55).
+func (s *Server) endPaused(ctx context.Context) {
+	stopped, err := s.store.StoppedPaused(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "cannot see which stopped runs are paused", slog.Any("error", err))
+	}
+	for _, run := range stopped {
+		if ctx.Err() == nil {
+			s.endStopped(ctx, run)
 		}
 	}
 }

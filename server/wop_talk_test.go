@@ -4,6 +4,7 @@ package server_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -252,6 +253,85 @@ func TestWireForksConversations(t *testing.T) {
 	}
 }
 
+// E51, R19: a replay of a conversation that was cut wherever its driver died is told to its
+// end by whoever takes it up, and is not over before; where its source is gone by then it fails.
+func TestWireTellsOnWhereAReplayWasCut(t *testing.T) {
+	t.Parallel()
+	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, talk)
+	run := b.began(`{"workflowId":"talk","inputs":{"seed":"hello"}}`)
+	b.stands(run, "completed")
+	_, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+":fork", `{"mode":"replay"}`)
+	again := out["runId"].(string)
+	b.stands(again, "completed")
+	whole := b.events(again)
+	cut := func(after int) (id string, goes func()) {
+		store, e := b.Server().Store(), stored(t, b.Server(), agentbus.RunID(again))
+		id = string(agentbus.NewRunID())
+		began, err := store.Open(t.Context(), agentbus.Execution{
+			ID: agentbus.ExecutionID(id), Run: agentbus.RunID(id), Conversation: e.Conversation, Definition: e.Definition, Payer: e.Payer, Spec: e.Spec, Began: time.Now(),
+		}, agentbus.Claim{Owner: "another", TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for e, err := range store.Events(t.Context(), agentbus.ExecutionID(again), -1) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if int(e.Position) < after {
+				e.Execution, e.Run, e.Data = began.ID, began.Run, bytes.ReplaceAll(e.Data, []byte(again), []byte(id))
+				_, err = store.AppendEvents(t.Context(), began.Lease, e)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if after < len(whole) {
+			b.stands(id, map[bool]string{true: "pending", false: "running"}[after == 0])
+		}
+		return id, func() {
+			if _, err := store.Open(t.Context(), began, agentbus.Claim{TakeOver: began.Lease.Epoch}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, after := range []int{0, 1, len(whole) / 2, len(whole) - 1, len(whole)} {
+		id, goes := cut(after)
+		goes()
+		soon(t, "its end", func() bool { return stored(t, b.Server(), agentbus.RunID(id)).State == agentbus.RunDone })
+		told := b.events(id)
+		for i := range min(len(told), len(whole)) {
+			x, _ := json.Marshal(whole[i]["payload"])
+			y, _ := json.Marshal(told[i]["payload"])
+			if !bytes.Equal(bytes.ReplaceAll(x, []byte(again), []byte(id)), y) || whole[i]["type"] != told[i]["type"] {
+				t.Errorf("cut after %d, %d is told as %s %s", after, i, told[i]["type"], y)
+			}
+		}
+		if len(told) != len(whole) {
+			t.Errorf("cut after %d, it has %d events, not %d", after, len(told), len(whole))
+		}
+	}
+	begun := map[string]func(){}
+	for _, after := range []int{0, 3} {
+		id, goes := cut(after)
+		begun[id] = goes
+	}
+	told, ends := cut(len(whole)) // but for its halt
+	if _, err := b.Server().Store().ForgetEvents(t.Context(), time.Now().Add(time.Hour), 1000); err != nil {
+		t.Fatal(err)
+	}
+	ends()
+	soon(t, "its end", func() bool { return stored(t, b.Server(), agentbus.RunID(told)).State == agentbus.RunDone })
+	if n := len(b.events(told)); n != len(whole) {
+		t.Errorf("told to its end, it has %d events", n)
+	}
+	for id, goes := range begun {
+		goes()
+		if snap := b.stands(id, "failed"); snap["error"].(map[string]any)["code"] != string(agentbus.CodeReplyExpired) {
+			t.Error(snap)
+		}
+	}
+}
+
 // E52: a replay of a conversation has halted as its source has, for those too who
 // read runs and not events.
 func TestWireReplaysHaltAsTheirSource(t *testing.T) {
@@ -411,30 +491,47 @@ conversations:
 	}
 }
 
-// E4, R17: a run is cancelled although the process that drives it says nothing: that one is
-// fenced, and the run ends here.
+// E4, R17, G14: a run is cancelled, or stopped, although the process that drives it says
+// nothing: that one is fenced, and the run ends here.
 func TestWireCancelsWhatASilentProcessDrives(t *testing.T) {
 	t.Parallel()
-	b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, "conversations:\n"+gated)
-	run := b.began(`{"workflowId":"gated","inputs":{"seed":"hello"}}`)
-	b.stands(run, "waiting-approval")
-	store := b.Server().Store()
-	e, _, err := store.Execution(t.Context(), agentbus.ExecutionID(run))
-	if err == nil {
-		e, err = store.Open(t.Context(), e, agentbus.Claim{Owner: "another", TTL: time.Hour})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/cancel", `{"reason":"enough"}`); status != http.StatusOK {
-		t.Error(status, out)
-	}
-	b.stands(run, "cancelled")
-	if _, err := store.AppendEvents(t.Context(), e.Lease, agentbus.Event{Type: "agentbus.late"}); agentbus.CodeOf(err) != agentbus.CodeLeaseLost {
-		t.Errorf("the other process writes: %v", err)
-	}
-	if end := payloadsOf(b.events(run), "run.cancelled"); len(end) != 1 || end[0]["reason"] != "enough" {
-		t.Error(end)
+	for how, ends := range map[string]func(b *wireBus, run string) error{
+		"enough": func(b *wireBus, run string) error {
+			status, out := b.do("alice", http.MethodPost, "/v1/runs/"+run+"/cancel", `{"reason":"enough"}`)
+			if status != http.StatusOK {
+				return fmt.Errorf("%d %v", status, out)
+			}
+			return nil
+		},
+		"stopped by its operator": func(b *wireBus, run string) error {
+			_, err := b.Server().Stop(t.Context(), agentbus.RunID(run), "ops")
+			return err
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			b := onWire(t, map[string]agentbustest.Agent{"a": {}, "b": {}}, "conversations:\n"+gated)
+			run := b.began(`{"workflowId":"gated","inputs":{"seed":"hello"}}`)
+			b.stands(run, "waiting-approval")
+			store := b.Server().Store()
+			e, _, err := store.Execution(t.Context(), agentbus.ExecutionID(run))
+			if err == nil {
+				e, err = store.Open(t.Context(), e, agentbus.Claim{Owner: "another", TTL: time.Hour})
+			}
+			if err == nil {
+				err = ends(b, run)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.stands(run, "cancelled")
+			if _, err := store.AppendEvents(t.Context(), e.Lease, agentbus.Event{Type: "agentbus.late"}); agentbus.CodeOf(err) != agentbus.CodeLeaseLost {
+				t.Errorf("the other process writes: %v", err)
+			}
+			if end := payloadsOf(b.events(run), "run.cancelled"); len(end) != 1 || end[0]["reason"] != how {
+				t.Error(end)
+			}
+		})
 	}
 }
 

@@ -98,3 +98,10 @@ func (s *Store) StopReason(ctx context.Context, run agentbus.RunID) (string, err
 func (s *Store) StoppedRuns(ctx context.Context) ([]agentbus.RunID, error) {
 	return list(ctx, s, "list stopped runs", func(r *row) agentbus.RunID { return agentbus.RunID(r.text()) }, "SELECT run FROM stopped_runs ORDER BY run")
 }
+
+// StoppedPaused returns those of them whose execution is paused, and not over: who stopped
+// them died before it ended them.
+func (s *Store) StoppedPaused(ctx context.Context) ([]agentbus.RunID, error) {
+	return list(ctx, s, "list stopped runs that are paused", func(r *row) agentbus.RunID { return agentbus.RunID(r.text()) },
+		"SELECT p.run FROM stopped_runs p JOIN executions e ON e.id = p.run WHERE e.state = 'paused' ORDER BY p.run")
+}

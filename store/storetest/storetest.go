@@ -99,6 +99,7 @@ type Upkeep interface {
 	StopRun(ctx context.Context, run agentbus.RunID, by, reason string, at time.Time) error
 	StopReason(ctx context.Context, run agentbus.RunID) (reason string, err error)
 	StoppedRuns(ctx context.Context) ([]agentbus.RunID, error)
+	StoppedPaused(ctx context.Context) ([]agentbus.RunID, error)
 	Orphans(ctx context.Context, claim agentbus.Claim, limit int, alive func(owner string) bool, skip func(agentbus.ExecutionID) bool) ([]agentbus.Execution, error)
 	Sealed(ctx context.Context, id agentbus.ExecutionID) (sealed []byte, found bool, err error)
 	Broken() <-chan struct{}

@@ -166,6 +166,14 @@ func aStoppedRunStaysStopped(p *place) {
 	got, err := p.StoppedRuns(t.Context())
 	ok(t, "stopped runs", err)
 	same(t, "stopped runs", got, []agentbus.RunID{"run_a", "run_b"})
+	opened(t, p, "run_b")
+	for run, h := range map[agentbus.ExecutionID]agentbus.HaltKind{"run_a": agentbus.HaltAbort, "run_c": agentbus.HaltAbort, "run_d": agentbus.HaltDone} {
+		ok(t, "halt", p.Halt(t.Context(), opened(t, p, run).Lease, agentbus.Halt{Kind: h}))
+	}
+	ok(t, "stop", p.StopRun(t.Context(), "run_d", "service:"+difficult, "", began))
+	got, err = p.StoppedPaused(t.Context())
+	ok(t, "paused ones of them", err)
+	same(t, "paused ones of them", got, []agentbus.RunID{"run_a"})
 	for run, want := range map[agentbus.RunID]string{"run_a": difficult, "run_c": ""} {
 		reason, err := p.StopReason(t.Context(), run)
 		ok(t, "why", err)
