@@ -73,7 +73,7 @@ func TestDefaultsWithoutAFile(t *testing.T) { // G3, P10, G14, G25, G31
 		Limits: config.Limits{
 			MaxDepth: agentbus.DefaultMaxDepth, MaxWidth: 64, MaxBody: 4 << 20, MaxHeader: 64 << 10, CallTimeout: 10 * time.Minute,
 			ReadHeader: 10 * time.Second, ReadBody: time.Minute, Idle: 2 * time.Minute, ResponseHeader: 2 * time.Minute,
-			StreamIdle: 5 * time.Minute, BudgetWait: 5 * time.Second, InFlight: 10000,
+			StreamIdle: 5 * time.Minute, BudgetWait: 5 * time.Second, InFlight: 10000, ListedRefusals: 100,
 		},
 		Forwarding:   config.Forwarding{Mode: config.ForwardingIgnore},
 		Recording:    config.Recording{MaxBody: 64 << 10},
