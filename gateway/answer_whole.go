@@ -56,6 +56,10 @@ func (a *answer) passWhole(sse bool) {
 		g.fail(a.w, a.r, x, transportError(a.ctx, why))
 		return
 	}
+	if status >= http.StatusBadRequest && g.stopped.has(x.lineage.Run) { // it says so when those that it called are cut first
+		g.fail(a.w, a.r, x, errRunStopped)
+		return
+	}
 	if why != nil {
 		u := parseUsage(told).Usage
 		g.void(a.r.Context(), x, why, u, x.target.cost(u))

@@ -123,3 +123,29 @@ func TestStoppedAreBounded(t *testing.T) {
 	}
 	refused(t, "the second", b.call("critic", turn("r1", "t")...), http.StatusForbidden, agentbus.CodeRunStopped)
 }
+
+// cutFirst is an agent in this process whose own calls are cut first when its run is
+// stopped: it says so, before it is cut itself.
+type cutFirst struct{ stop func() }
+
+func (c *cutFirst) RoundTrip(*http.Request) (*http.Response, error) {
+	c.stop()
+	return &http.Response{
+		StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: -1,
+		Body: io.NopCloser(strings.NewReader(`{"error":{"code":"run_stopped","message":"the run of a call was stopped"}}`)),
+	}, nil
+}
+
+// TestStopOfWhoSaysSo: G14, a call whose agent says that its run was stopped is voided
+// as the others of the run are, whichever of them is cut first.
+func TestStopOfWhoSaysSo(t *testing.T) {
+	t.Parallel()
+	a, way := newAgent(t, "critic", nil), &cutFirst{}
+	a.Transport = way
+	b := newBus(t, nil, a)
+	way.stop = func() { b.Stop("r") }
+	refused(t, "stopped", b.call("critic", turn("r", "t")...), http.StatusForbidden, agentbus.CodeRunStopped)
+	if c := b.one("r", agentbus.CallVoided); c.Code != agentbus.CodeRunStopped || c.Cost != 0 {
+		t.Errorf("recorded as %+v", c)
+	}
+}

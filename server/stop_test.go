@@ -399,9 +399,10 @@ func TestHaltEndsOnlyWhatADriverDiedIn(t *testing.T) {
 	called := make(chan struct{}, 8)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		first := !again.Load()
 		called <- struct{}{}
 		switch {
-		case !again.Load():
+		case first:
 			<-r.Context().Done()
 		case strings.Contains(string(body), `"b"`):
 			w.WriteHeader(http.StatusBadRequest)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -255,5 +256,35 @@ func TestEventsArePrintedInTheirOrder(t *testing.T) {
 	}
 	if next == 0 {
 		t.Error("nothing was printed")
+	}
+}
+
+// joinedIn is a store of one event, that a fan-out came together.
+type joinedIn struct {
+	tracer
+
+	event agentbus.Event
+}
+
+func (s joinedIn) Events(context.Context, agentbus.ExecutionID, agentbus.Position) iter.Seq2[agentbus.Event, error] {
+	return func(yield func(agentbus.Event, error) bool) { yield(s.event, nil) }
+}
+
+// E9: the turns that came together stand without their run, and in older stores with it;
+// also where a caller has named its run as the turns of others begin.
+func TestTurnsThatCameTogether(t *testing.T) {
+	t.Parallel()
+	for _, run := range []agentbus.RunID{"r", "t0", "t1"} {
+		want := []agentbus.TurnID{run.Turn(0, "a"), run.Turn(1, "t2")}
+		for form, turns := range map[string]any{"without it": []string{"t0.a", "t1.t2"}, "with it": want} {
+			data, err := json.Marshal(map[string]any{"turns": turns})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fans, err := fanOutsOf(t.Context(), joinedIn{event: agentbus.Event{Type: agentbus.EventJoined, Run: run, Data: data}}, make([]agentbus.Execution, 1))
+			if err != nil || len(fans) != 1 || !slices.Equal(fans[0].Turns, want) {
+				t.Errorf("run %s, %s: %+v, %v", run, form, fans, err)
+			}
+		}
 	}
 }

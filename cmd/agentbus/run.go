@@ -124,7 +124,7 @@ func readDuration(c *kong.DecodeContext, into reflect.Value) error {
 	if err != nil {
 		var plain error
 		if d, plain = time.ParseDuration(text); plain != nil {
-			return fmt.Errorf("%w, such as 90s, 1h30m or 2d", err)
+			return fmt.Errorf("%w; write it as 90s, 1h30m or 2d", err)
 		}
 	}
 	into.SetInt(int64(d))

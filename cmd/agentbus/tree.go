@@ -54,7 +54,9 @@ func fanOutsOf(ctx context.Context, s tracer, executions []agentbus.Execution) (
 				return nil, fmt.Errorf("event %s: %w", e.ID, err)
 			}
 			for i, t := range fan.Turns {
-				fan.Turns[i] = agentbus.TurnID(string(e.Run) + "." + strings.TrimPrefix(string(t), string(e.Run)+".")) // older stores have it whole
+				if t.Index(e.Run) < 0 { // older stores have it whole
+					fan.Turns[i] = agentbus.TurnID(string(e.Run) + "." + string(t))
+				}
 			}
 			fans = append(fans, fan)
 		}
