@@ -358,6 +358,9 @@ func TestStreamOfAnyStatus(t *testing.T) {
 	if n := len(a.heard); n != 2 {
 		t.Errorf("the agent was asked %d times", n)
 	}
+	// G15: one that cannot have events is none.
+	empty := newBus(t, nil, newAgent(t, "critic", answerAs("text/event-stream", http.StatusNoContent, "")))
+	refused(t, "no content", empty.stream("critic", turn("r", "t")...), http.StatusBadGateway, agentbus.CodeAgentUnavailable)
 }
 
 // TestConvertedInFlight: G22, duplicates that wait for a converted answer read
