@@ -55,3 +55,26 @@ func TestStormOfRefusals(t *testing.T) {
 	refused(t, "bob", b.send(http.MethodPost, chatRoute, ask("critic"), append(turn("his", "his.t0.critic"), depth+"4", asBob)...), http.StatusTooManyRequests, agentbus.CodeDepthExceeded)
 	b.one("his", agentbus.CallRefused)
 }
+
+// TestStormOverNames: G2, refusals of agents that there are not are counted together,
+// whatever the caller calls them.
+func TestStormOverNames(t *testing.T) {
+	t.Parallel()
+	const sent = 40
+	b := newBus(t, func(c *gateway.Config) { c.ListedRefusals = 1 }, newAgent(t, "critic", nil))
+	began := time.Now()
+	for i := range sent {
+		name := "none" + strconv.Itoa(i)
+		refused(t, name, b.send(http.MethodPost, "/agents/"+name+"/jobs", "{}", append(turn("r", name), asAlice)...), http.StatusNotFound, agentbus.CodeAgentNotFound)
+	}
+	together := b.await("", func(calls []agentbus.CallRecord) bool { // behind the answers
+		counted := len(b.calls("r"))
+		for _, c := range calls {
+			counted += 1 + c.Repeats
+		}
+		return counted == sent
+	})
+	if n, most := len(together), 2+int(time.Since(began).Minutes()); n == 0 || n > most || together[0].Agent != "" { // one a minute
+		t.Errorf("%d records count them, want 1 to %d: %+v", n, most, together)
+	}
+}
