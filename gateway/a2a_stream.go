@@ -124,7 +124,7 @@ func (s *events) over(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
 	case s.tap.ended && s.ctx.Err() == nil: // what breaks behind the last event breaks nothing
-		s.broke, err = true, io.EOF
+		err = io.EOF
 	default:
 		s.broke = s.ctx.Err() == nil
 		err = transportError(s.ctx, err)

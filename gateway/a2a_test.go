@@ -286,7 +286,8 @@ func TestA2AErrorsOfAgents(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBus(t, nil, newA2A(t, "critic", c.serve))
+			a := newA2A(t, "critic", c.serve)
+			b := newBus(t, nil, a)
 			got := b.send(http.MethodPost, c.path, c.body, append(turn("run1", "run1.t0.critic"), asAlice)...)
 			if got.status != c.status || got.body != c.want || got.header.Get("Content-Type") != c.kind || got.err != nil {
 				t.Errorf("%v %v", got, got.header)
@@ -294,6 +295,9 @@ func TestA2AErrorsOfAgents(t *testing.T) {
 			call := b.one("run1", c.state)
 			if failed := gjson.Get(strings.TrimPrefix(c.want, "data: "), "error").Exists() || c.status >= 400; failed && call.Cost != 0 {
 				t.Errorf("an error cost %d", call.Cost)
+			}
+			if n := a.Upstreams()[0].Failures; n != 0 && c.state == agentbus.CallSettled { // G13
+				t.Errorf("%d failures of the URL", n)
 			}
 			if c.state == agentbus.CallSettled {
 				again := b.send(http.MethodPost, c.path, c.body, append(turn("run1", "run1.t0.critic"), asAlice)...)

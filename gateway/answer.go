@@ -76,7 +76,7 @@ func (a *answer) pass() {
 		a.passA2A(sse)
 	case x.flight == nil:
 		a.stream(func(b []byte) error { return a.write(b) })
-	case sse && a.resp.StatusCode < http.StatusMultipleChoices && (x.peek.stream || x.dialect == dialectOther):
+	case sse && a.streams() && (x.peek.stream || x.dialect == dialectOther):
 		a.passStream()
 	default:
 		a.passWhole(sse)
@@ -200,6 +200,12 @@ func (a *answer) here() int {
 		return b.Buffered()
 	}
 	return -1
+}
+
+// streams reports whether the answer's status tells a success that has a body: what
+// has none cannot tell its end, nor that it failed.
+func (a *answer) streams() bool {
+	return a.resp.StatusCode < http.StatusMultipleChoices && a.resp.StatusCode != http.StatusNoContent
 }
 
 // landed ends the try that brought the answer, once: the agent has nothing more

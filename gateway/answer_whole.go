@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -52,7 +53,7 @@ func (a *answer) passWhole(sse bool) {
 		body = []byte(x.redact(string(body)))
 	}
 	x.recorder.answers(kept, int64(len(body)), body, nil)
-	if why != nil && a.ctx.Err() != nil { // an agent in this process says something when it is cut
+	if why != nil && a.ctx.Err() != nil && !errors.Is(context.Cause(a.ctx), errEnded) { // an agent in this process says something when it is cut
 		g.fail(a.w, a.r, x, transportError(a.ctx, why))
 		return
 	}

@@ -38,6 +38,7 @@ func TestCosts(t *testing.T) {
 		"reported as free": {price, true, usage(`{"prompt_tokens":1,"cost":0}`), 0, false},
 		"only a cost":      {agentbus.Price{Input: 1_000_000}, false, usage(`{"prompt_tokens":-1,"cost":0.5}`), agentbus.Micros(len(ask("only a cost")) / 4), true},
 		"half absurd":      {agentbus.Price{Input: 1_000_000}, false, usage(`{"prompt_tokens":-5,"completion_tokens":1}`), agentbus.Micros(len(ask("half absurd")) / 4), true},
+		"half reported":    {price, true, usage(`{"prompt_tokens":5,"completion_tokens":1e400,"cost":0.5}`), 500_000, false},
 		"half null":        {agentbus.Price{Input: 1_000_000}, false, usage(`{"prompt_tokens":5,"completion_tokens":null}`), 5, false},
 		"absurd":           {agentbus.Price{Input: 1_000_000}, false, usage(`{"prompt_tokens":1e400,"completion_tokens":-5}`), agentbus.Micros(len(ask("absurd")) / 4), true},
 		"no figure":        {agentbus.Price{Input: 1_000_000}, false, usage(`{"total":5}`), agentbus.Micros(len(ask("no figure")) / 4), true},
@@ -59,6 +60,9 @@ func TestCosts(t *testing.T) {
 		r := b.one(id, agentbus.CallSettled)
 		if r.Cost != c.cost || r.Usage.Estimated != c.estimated || got.header.Get("X-Agentbus-Cost-Usd") != c.cost.USD() {
 			t.Errorf("%s: %d micros for %+v, told as %s; want %d", name, r.Cost, r.Usage, got.header.Get("X-Agentbus-Cost-Usd"), c.cost)
+		}
+		if n := r.Usage.InputTokens; name == "half reported" && n != 0 {
+			t.Errorf("%s: %d tokens are believed", name, n)
 		}
 		if unreported := slices.Contains(r.Notes, "cost_unreported"); unreported != (name == "reported nothing" || name == "reported below 0") {
 			t.Errorf("%s: the notes are %q", name, r.Notes)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ const (
 func (g *Gateway) keep(ctx context.Context, x *exchange) error {
 	key, c := g.recordKey(x), x.record
 	if c.State == agentbus.CallRefused && !x.driven() && !g.listing.lists(key, c.Payer, g.cfg.ListedRefusals, c.Ended) {
-		key, c = tally(&x.record)
+		key, c = x.tally()
 		if g.listing.add(key) {
 			g.log.LogAttrs(ctx, slog.LevelWarn, "refusals are counted", slog.String("payer", string(c.Payer)), slog.String("agent", c.Agent),
 				slog.String("code", string(c.Code)), slog.String("next", "find out why this payer goes on, or raise limits.listed_refusals"))
@@ -39,10 +40,16 @@ func (g *Gateway) keep(ctx context.Context, x *exchange) error {
 }
 
 // tally returns the record that a refusal is counted in with others of its minute,
-// and the key of it. It is of no run: those that it counts were of many.
-func tally(c *agentbus.CallRecord) (agentbus.Digest, agentbus.CallRecord) {
+// and the key of it. It is of no run: those that it counts were of many. Its agent is
+// one that there is, or the domain of one elsewhere: a caller may name any number of
+// others.
+func (x *exchange) tally() (agentbus.Digest, agentbus.CallRecord) {
+	c, agent := &x.record, ""
+	if x.target != nil {
+		agent, _, _ = strings.Cut(x.target.Name, "/")
+	}
 	t := agentbus.CallRecord{
-		TurnKey: agentbus.TurnKey{Payer: c.Payer, Agent: c.Agent},
+		TurnKey: agentbus.TurnKey{Payer: c.Payer, Agent: agent},
 		State:   c.State, Status: c.Status, Code: c.Code, Message: "one of many of this minute, which are counted", Began: c.Began, Ended: c.Ended,
 	}
 	return t.Hash("tally", string(c.Code), strconv.FormatInt(c.Ended.Unix()/60, 10)), t

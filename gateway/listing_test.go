@@ -22,11 +22,10 @@ func TestStormOfRefusals(t *testing.T) {
 		refused(t, run, b.call("critic", append(turn(run, run+".t0.critic"), depth+"4")...), http.StatusTooManyRequests, agentbus.CodeDepthExceeded)
 	}
 	began := time.Now()
-	for i := range sent {
+	refuse("storm0")
+	b.one("storm0", agentbus.CallRefused) // recorded behind its answer: the others are to come later
+	for i := 1; i < sent; i++ {
 		refuse("storm" + strconv.Itoa(i))
-		if i == 0 {
-			b.one("storm0", agentbus.CallRefused) // it is one of those that have a record, however late that is made
-		}
 	}
 	for range repeats {
 		refuse("storm0")
@@ -55,4 +54,30 @@ func TestStormOfRefusals(t *testing.T) {
 	b.await("storm0", func(calls []agentbus.CallRecord) bool { return len(calls) == 1 && calls[0].Repeats == repeats })
 	refused(t, "bob", b.send(http.MethodPost, chatRoute, ask("critic"), append(turn("his", "his.t0.critic"), depth+"4", asBob)...), http.StatusTooManyRequests, agentbus.CodeDepthExceeded)
 	b.one("his", agentbus.CallRefused)
+}
+
+// TestStormOverNames: G2, refusals of agents that there are not are counted together,
+// whatever the caller calls them.
+func TestStormOverNames(t *testing.T) {
+	t.Parallel()
+	const sent = 40
+	b := newBus(t, func(c *gateway.Config) { c.ListedRefusals = 1 }, newAgent(t, "critic", nil))
+	began := time.Now()
+	for i := range sent {
+		name := "none" + strconv.Itoa(i)
+		refused(t, name, b.send(http.MethodPost, "/agents/"+name+"/jobs", "{}", append(turn("r", name), asAlice)...), http.StatusNotFound, agentbus.CodeAgentNotFound)
+	}
+	together := b.await("", func(calls []agentbus.CallRecord) bool { // behind the answers
+		counted := len(b.calls("r"))
+		for _, c := range calls {
+			counted += 1 + c.Repeats
+		}
+		return counted == sent
+	})
+	if n, most := len(b.calls("r")), 11+int(time.Since(began).Seconds()); n > most {
+		t.Errorf("%d of %d refusals have a record of their own, want %d at most", n, sent, most)
+	}
+	if n, most := len(together), 2+int(time.Since(began).Minutes()); n > most || n > 0 && together[0].Agent != "" { // one a minute
+		t.Errorf("%d records count them, want %d at most: %+v", n, most, together)
+	}
 }

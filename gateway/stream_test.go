@@ -326,6 +326,22 @@ func TestConvertedAtTheEnd(t *testing.T) {
 	}
 }
 
+// TestConvertedFailure: G15, so it is with a response that says that it failed, which is
+// passed on as it came, and settles nothing.
+func TestConvertedFailure(t *testing.T) {
+	t.Parallel()
+	const failed = `{"status":"failed","error":{"message":"no"},"output":[]}`
+	b := newBus(t, nil, newAgent(t, "critic", func(w http.ResponseWriter, r *http.Request) {
+		streamWith("event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":"+failed+"}\n\n")(w, r)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	if got := b.send(http.MethodPost, "/v1/responses", ask("critic"), append(turn("r", "t"), asAlice)...); got.status != http.StatusOK || got.body != failed {
+		t.Error(got)
+	}
+	b.one("r", agentbus.CallVoided)
+}
+
 // TestStreamOfAnyStatus: G9, G23, a stream is passed on as it came under every status
 // that tells a success.
 func TestStreamOfAnyStatus(t *testing.T) {
@@ -342,6 +358,9 @@ func TestStreamOfAnyStatus(t *testing.T) {
 	if n := len(a.heard); n != 2 {
 		t.Errorf("the agent was asked %d times", n)
 	}
+	// G15: one that cannot have events is none.
+	empty := newBus(t, nil, newAgent(t, "critic", answerAs("text/event-stream", http.StatusNoContent, "")))
+	refused(t, "no content", empty.stream("critic", turn("r", "t")...), http.StatusBadGateway, agentbus.CodeAgentUnavailable)
 }
 
 // TestConvertedInFlight: G22, duplicates that wait for a converted answer read

@@ -170,7 +170,9 @@ func parseUsage(body []byte) (u reported) {
 		}
 		return true
 	})
-	u.tokens = u.tokens && !absurd
+	if absurd {
+		u.Usage, u.tokens = agentbus.Usage{Cost: u.Cost}, false
+	}
 	return u
 }
 

@@ -59,6 +59,7 @@ func openHandle(uri string) (*handle, error) {
 
 // close closes the database. Its statements are finalized.
 func (h *handle) close() error {
+	h.dropHeld()
 	err := h.failed(lib.Xsqlite3_close_v2(h.tls, h.db))
 	h.room.free(h.tls)
 	lib.Xsqlite3_free(h.tls, h.log)

@@ -14,7 +14,8 @@ import (
 //
 // That holds for whole commits alone: a connection with a logFile has synchronous=FULL
 // and spills no pages before. What a commit that failed leaves is dropped before the
-// next begins, since another process may have written in its place by then.
+// next begins, and before the file is closed, which folds the log into the database and
+// syncs it first: another process may have written in its place by then.
 //
 // It is memory outside of Go's heap, and SQLite finds it by its first field.
 type logFile struct {
@@ -30,8 +31,8 @@ type logFile struct {
 const maxHeld = 96 << 10
 
 type (
-	transferring = func(tls *libc.TLS, file, p uintptr, n int32, at int64) (rc int32) // xRead and xWrite
-	syncing      = func(tls *libc.TLS, file uintptr, flags int32) (rc int32)          // xSync
+	writing = func(tls *libc.TLS, file, p uintptr, n int32, at int64) (rc int32) // xWrite
+	syncing = func(tls *libc.TLS, file uintptr, flags int32) (rc int32)          // xSync
 )
 
 // holdLog puts a logFile on the write-ahead log, which is open.
@@ -51,7 +52,7 @@ func (h *handle) holdLog() error {
 	l := logAt(h.log)
 	l.below = **(**lib.Tsqlite3_io_methods)(unsafe.Pointer(&methods)) //nolint:gosec // SQLite gave the address
 	l.methods, l.held = l.below, 0
-	l.methods.FxRead, l.methods.FxWrite, l.methods.FxSync = address(readLog), address(writeLog), address(syncLog)
+	l.methods.FxWrite, l.methods.FxSync = address(writeLog), address(syncLog)
 	**(**uintptr)(unsafe.Pointer(&file)) = h.log //nolint:gosec // as above
 	return nil
 }
@@ -72,9 +73,9 @@ func address(function any) uintptr {
 	return (*[2]uintptr)(unsafe.Pointer(&function))[1] //nolint:gosec // the second word of an interface that holds a function
 }
 
-// transfer calls xRead or xWrite.
-func transfer(method uintptr, tls *libc.TLS, file, p uintptr, n int32, at int64) int32 {
-	return (*(*transferring)(unsafe.Pointer(&struct{ uintptr }{method})))(tls, file, p, n, at) //nolint:gosec // SQLite gave it
+// writeBelow calls xWrite of the file as SQLite opened it.
+func writeBelow(method uintptr, tls *libc.TLS, file, p uintptr, n int32, at int64) int32 {
+	return (*(*writing)(unsafe.Pointer(&struct{ uintptr }{method})))(tls, file, p, n, at) //nolint:gosec // SQLite gave it
 }
 
 func writeLog(tls *libc.TLS, file, p uintptr, n int32, at int64) int32 {
@@ -85,7 +86,7 @@ func writeLog(tls *libc.TLS, file, p uintptr, n int32, at int64) int32 {
 		}
 	}
 	if n > maxHeld {
-		return transfer(l.below.FxWrite, tls, file, p, n, at)
+		return writeBelow(l.below.FxWrite, tls, file, p, n, at)
 	}
 	if l.held == 0 {
 		l.at = at
@@ -93,10 +94,6 @@ func writeLog(tls *libc.TLS, file, p uintptr, n int32, at int64) int32 {
 	copy(l.room[l.held:], memory(p, int(n)))
 	l.held += n
 	return lib.SQLITE_OK
-}
-
-func readLog(tls *libc.TLS, file, p uintptr, n int32, at int64) int32 {
-	return transfer(logAt(pointer(file)).below.FxRead, tls, file, p, n, at)
 }
 
 func syncLog(tls *libc.TLS, file uintptr, flags int32) int32 {
@@ -114,5 +111,5 @@ func (l *logFile) write(tls *libc.TLS, file uintptr) int32 {
 	if l.held = 0; n == 0 {
 		return lib.SQLITE_OK
 	}
-	return transfer(l.below.FxWrite, tls, file, uintptr(unsafe.Pointer(&l.room)), n, l.at) //nolint:gosec // not of Go's heap
+	return writeBelow(l.below.FxWrite, tls, file, uintptr(unsafe.Pointer(&l.room)), n, l.at) //nolint:gosec // not of Go's heap
 }

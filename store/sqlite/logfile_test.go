@@ -23,11 +23,12 @@ func countWrites(tls *libc.TLS, file, p uintptr, n int32, at int64) int32 {
 	if below.full.Load() {
 		return lib.SQLITE_FULL
 	}
-	return transfer(below.write, tls, file, p, n, at)
+	return writeBelow(below.write, tls, file, p, n, at)
 }
 
 // TestACommitIsWrittenAtOnce: the pages of a commit are one write; what others commit
-// meanwhile stays, whatever a commit that failed has left.
+// meanwhile stays, whatever a commit that failed has left for the next one, or for
+// the end of the connection, which folds the log into the file.
 func TestACommitIsWrittenAtOnce(t *testing.T) {
 	uri := (&url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Join(t.TempDir(), "x.db"))}).String() + "?_pragma=synchronous(FULL)&_pragma=busy_timeout(5000)"
 	open := func() *conn {
@@ -65,6 +66,24 @@ func TestACommitIsWrittenAtOnce(t *testing.T) {
 		}
 		return nil
 	}
+	holds := func(c *conn, words string) {
+		t.Helper()
+		for query, want := range map[string]string{"PRAGMA integrity_check": "ok", "SELECT group_concat(word, ' ') FROM words WHERE word LIKE '%1'": words} {
+			if r, _, err := c.first(query); err != nil || r.text() != want {
+				t.Errorf("%s: %v, %v, want %s", query, r, err, want)
+			}
+		}
+	}
+	t.Cleanup(func() { // once all others are closed, the writer last
+		c, err := dial(uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds(c, "a1 b1 c1 d1")
+		if err := c.close(); err != nil {
+			t.Error(err)
+		}
+	})
 	writer, other := open(), open()
 	do(writer, "PRAGMA journal_mode = WAL", "CREATE TABLE words (word TEXT, body BLOB)")
 	if err := writer.hold(); err != nil {
@@ -77,23 +96,24 @@ func TestACommitIsWrittenAtOnce(t *testing.T) {
 	if err := commit(writer, "a"); err != nil || below.writes.Load() != before+1 {
 		t.Errorf("a commit of 10 pages took %d writes, %v", below.writes.Load()-before, err)
 	}
-	below.full.Store(true)
-	if err := commit(writer, "never"); sqliteCode(err) != lib.SQLITE_FULL {
-		t.Errorf("a commit on a full disk: %v", err)
+	meanwhile := func(word string) { // as if a commit had failed between its writes and its sync, and another process had gone on
+		t.Helper()
+		below.full.Store(true)
+		if err := commit(writer, "never"); sqliteCode(err) != lib.SQLITE_FULL {
+			t.Errorf("a commit on a full disk: %v", err)
+		}
+		below.full.Store(false)
+		if err := commit(other, word); err != nil {
+			t.Error(err)
+		}
+		l.held = 32 << 10
 	}
-	below.full.Store(false)
-	if err := commit(other, "b"); err != nil {
-		t.Error(err)
-	}
-	l.held = 32 << 10 // as if the one that failed had failed between its writes and its sync
+	meanwhile("b")
 	if err := commit(writer, "c"); err != nil {
 		t.Error(err)
 	}
 	for _, c := range []*conn{open(), other, writer} {
-		for query, want := range map[string]string{"PRAGMA integrity_check": "ok", "SELECT group_concat(word, ' ') FROM words WHERE word LIKE '%1'": "a1 b1 c1"} {
-			if r, _, err := c.first(query); err != nil || r.text() != want {
-				t.Errorf("%s: %v, %v, want %s", query, r, err, want)
-			}
-		}
+		holds(c, "a1 b1 c1")
 	}
+	meanwhile("d")
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -100,6 +101,9 @@ func create(path string) (string, error) {
 // remove the log, and with it writes that were acknowledged (I2). A new file has a page
 // before it has a log, so the log is looked at first: another process may make one.
 func orphaned(path string) error {
+	if file, err := filepath.EvalSymlinks(path); err == nil && runtime.GOOS != "windows" { // beside which SQLite has the log
+		path = file
+	}
 	wal := path + "-wal"
 	if info, err := os.Stat(wal); err != nil || info.Size() == 0 {
 		return nil //nolint:nilerr // what else stat may say is for whoever opens it

@@ -335,6 +335,9 @@ func TestLogWithoutItsFile(t *testing.T) {
 		"emptied": func(path string) error {
 			return errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, nil, 0o600))
 		},
+		"emptied behind a link": func(path string) error {
+			return errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, nil, 0o600), os.Symlink(path, path+".link"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -348,10 +351,14 @@ func TestLogWithoutItsFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			closed(t, s) // it cannot fold the log into a file that is not there
-			if other, err := sqlite.Open(t.Context(), sqlite.Config{Path: path}); err == nil || !strings.Contains(err.Error(), "put the file back") {
+			asked := path
+			if _, err := os.Lstat(path + ".link"); err == nil {
+				asked = path + ".link"
+			}
+			if other, err := sqlite.Open(t.Context(), sqlite.Config{Path: asked}); err == nil || !strings.Contains(err.Error(), "put the file back") {
 				t.Fatalf("%v, %v", other, err)
 			}
-			if _, _, err := sqlite.Schema(path); err == nil || !strings.Contains(err.Error(), "put the file back") {
+			if _, _, err := sqlite.Schema(asked); err == nil || !strings.Contains(err.Error(), "put the file back") {
 				t.Error(err)
 			}
 			if err := os.Rename(path+".away", path); err != nil {
