@@ -307,3 +307,25 @@ func TestOlderStopOfAFanOutIsReplayed(t *testing.T) {
 		}
 	}
 }
+
+// E9, R23: in older records the event of a join names its turns with their run.
+func TestOlderJoinIsReplayed(t *testing.T) {
+	t.Parallel()
+	var a agents
+	m := newRecorder()
+	c := fans("", "a", a.says("A"), "b", a.says("B"))
+	if _, err := ran(t.Context(), c, conversation.Options{Run: "r<1>", Journal: m, Runs: m}); err != nil {
+		t.Fatal(err)
+	}
+	for was, whole := range map[string]bool{`["r\u003c1\u003e.t0.a","r\u003c1\u003e.t1.b"]`: true, `["t0.x","t1.b"]`: false} {
+		rec := m.record("r<1>")
+		for i := range rec.Events {
+			if e := &rec.Events[i]; e.Type == agentbus.EventJoined {
+				e.Data = bytes.ReplaceAll(e.Data, []byte(`["t0.a","t1.b"]`), []byte(was))
+			}
+		}
+		if err := replays(c, rec); (err == nil) != whole {
+			t.Errorf("%s: %v", was, err)
+		}
+	}
+}
