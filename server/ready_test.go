@@ -1,12 +1,14 @@
 package server_test
 
 import (
+	"context"
 	"database/sql"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/agentbus/agentbus/internal/pgtest"
@@ -71,6 +73,47 @@ func TestNotReadyWhileItsFileIsLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	soon(t, "the lock", func() bool {
+		status, _ := readiness(t, s)
+		return status == http.StatusOK
+	})
+}
+
+// G31: a bus whose readers are all busy, with a list or an export, is ready: calls are
+// written, and do not wait for those.
+func TestReadyBehindLongReads(t *testing.T) {
+	t.Parallel()
+	s := buildAt(t, filepath.Join(t.TempDir(), "bus.db"), "agents: {echo: {kind: builtin, builtin: echo}}\n")
+	defer closeAll(t, s)
+	if _, err := s.Stop(t.Context(), "run_a", "ops"); err != nil { // a row to stand at
+		t.Fatal(err)
+	}
+	store, ok := s.Store().(interface {
+		Export(ctx context.Context, row func(table string, columns []string, values []any) error) error
+	})
+	if !ok {
+		t.Fatalf("%T", s.Store())
+	}
+	const readers = 4
+	stand, leave := make(chan struct{}, readers), make(chan struct{})
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer close(leave)
+	for range readers {
+		reading.Go(func() {
+			first := sync.OnceFunc(func() { stand <- struct{}{} })
+			if err := store.Export(t.Context(), func(string, []string, []any) error {
+				first()
+				<-leave
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range readers {
+		<-stand
+	}
+	soon(t, "the write", func() bool {
 		status, _ := readiness(t, s)
 		return status == http.StatusOK
 	})
