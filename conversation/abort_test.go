@@ -1,7 +1,9 @@
 package conversation_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"runtime"
 	"testing"
@@ -269,16 +271,61 @@ func TestLeavingLosesNothing(t *testing.T) {
 	}
 }
 
-// E4, R23: a run that was cancelled while all its branches spoke, each of which failed by
-// that, is replayed with the reason that its canceller gave.
-func TestCancelledFanOutIsReplayed(t *testing.T) {
+// E4, R23: in older records the branches of a run that was stopped failed by that, and it was
+// cancelled all the same, with its canceller's reason. They are replayed as they were.
+func TestOlderStopOfAFanOutIsReplayed(t *testing.T) {
+	t.Parallel()
+	refused := &agentbus.Error{Code: agentbus.CodeRunStopped, Message: "this run was stopped by its operator"}
+	said := &agentbus.Error{Code: agentbus.CodeRunStopped, Message: "this run was cancelled by its caller", Explain: &agentbus.Explain{Rule: "E4", Observed: "enough"}}
+	for reason, why := range map[string]*agentbus.Error{"stopped by its operator": refused, "enough": said} {
+		for _, join := range []conversation.Join{conversation.JoinAll, conversation.JoinAny, conversation.JoinBestEffort} {
+			var a agents
+			m := newRecorder()
+			fails := a.streams(&agentbus.Error{Code: agentbus.CodeForbidden, Message: refused.Message})
+			c := fans(join, "a", fails, "b", fails)
+			if _, err := ran(t.Context(), c, conversation.Options{Run: "r", Journal: m, Runs: m}); err != nil {
+				t.Fatal(err)
+			}
+			rec := m.record("r")
+			for i := range rec.Turns {
+				rec.Turns[i].Error = refused
+			}
+			for i := range rec.Events {
+				rec.Events[i].Data = bytes.ReplaceAll(rec.Events[i].Data, []byte(agentbus.CodeForbidden), []byte(agentbus.CodeRunStopped))
+			}
+			halt := &agentbus.Halt{Kind: agentbus.HaltAbort, Reason: reason, Error: why, Failed: true}
+			rec.Execution.Halt, rec.Execution.State = halt, agentbus.RunDone
+			last := &rec.Events[len(rec.Events)-1]
+			last.Type = agentbus.EventRunCancelled
+			last.Data, _ = json.Marshal(struct {
+				agentbus.RunCancelled
+				Bus map[string]*agentbus.Halt `json:"agentbus"`
+			}{agentbus.RunCancelled{Reason: reason}, map[string]*agentbus.Halt{"halt": halt}})
+			if err := replays(c, rec); err != nil {
+				t.Errorf("%s, %s: %v", join, reason, err)
+			}
+		}
+	}
+}
+
+// E9, R23: in older records the event of a join names its turns with their run.
+func TestOlderJoinIsReplayed(t *testing.T) {
 	t.Parallel()
 	var a agents
-	stopped := a.streams(&agentbus.Error{Code: agentbus.CodeRunStopped, Message: "this run was stopped by its operator"})
 	m := newRecorder()
-	o := conversation.Options{Run: "r", Journal: m, Runs: m, StopReason: func(context.Context, agentbus.RunID) (string, error) { return "enough", nil }}
-	r, err := ran(t.Context(), fans("", "a", stopped, "b", stopped), o)
-	if err != nil || r.Halt.Kind != agentbus.HaltAbort || r.Halt.Reason != "enough" || len(m.record("r").Turns) != 2 {
-		t.Errorf("%+v, %v", r, err)
+	c := fans("", "a", a.says("A"), "b", a.says("B"))
+	if _, err := ran(t.Context(), c, conversation.Options{Run: "r<1>", Journal: m, Runs: m}); err != nil {
+		t.Fatal(err)
+	}
+	for was, whole := range map[string]bool{`["r\u003c1\u003e.t0.a","r\u003c1\u003e.t1.b"]`: true, `["t0.x","t1.b"]`: false} {
+		rec := m.record("r<1>")
+		for i := range rec.Events {
+			if e := &rec.Events[i]; e.Type == agentbus.EventJoined {
+				e.Data = bytes.ReplaceAll(e.Data, []byte(`["t0.a","t1.b"]`), []byte(was))
+			}
+		}
+		if err := replays(c, rec); (err == nil) != whole {
+			t.Errorf("%s: %v", was, err)
+		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 type played struct {
 	conversation conversation.Conversation
 	record       conversation.Record
+	older        bool
 }
 
 // aRun drives a conversation of whims, cutting and resuming it, and perhaps a fork of
@@ -55,12 +56,12 @@ func (w *whims) played(c conversation.Conversation, inner map[agentbus.Digest]co
 	if o.Lineage.Parent != "" {
 		rec.Above = &o.Lineage.Parent
 	}
-	all := []played{{c, rec}}
+	all := []played{{c, rec, w.older}}
 	for _, e := range w.m.Executions() {
 		if def, known := inner[e.Definition]; known && e.ID != id && e.Run == rec.Execution.Run {
 			rec := w.m.record(e.ID)
 			rec.Above = w.m.above(&e)
-			all = append(all, played{def, rec})
+			all = append(all, played{def, rec, w.older})
 		}
 	}
 	return all
@@ -73,6 +74,9 @@ func (w *whims) drives(rt *rapid.T, c conversation.Conversation, o conversation.
 		ctx, cancel := context.WithCancelCause(context.Background())
 		c, o := c, o
 		w.end, o.Journal, o.Runs, o.MaxHops = cancel, w.m, w.m, rapid.IntRange(1, 4).Draw(rt, "hops")
+		if o.Events = w.m.told; rapid.IntRange(0, 7).Draw(rt, "older") == 0 {
+			o.Events, w.older = nil, true
+		}
 		most := 8
 		if !w.calm {
 			most = 12

@@ -72,6 +72,17 @@ func (r *recorder) keep(err error, events []agentbus.Event) error {
 	return nil
 }
 
+// told yields the events of an execution; see Options.
+func (r *recorder) told(_ context.Context, id agentbus.ExecutionID, _ agentbus.Position) iter.Seq2[agentbus.Event, error] {
+	return func(yield func(agentbus.Event, error) bool) {
+		for _, e := range r.record(id).Events {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
 // kept finds the recorder that a journal is made around.
 func (r *recorder) kept() *recorder { return r }
 

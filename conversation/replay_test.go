@@ -34,7 +34,7 @@ func TestReplayOfAnyRun(t *testing.T) {
 					if p.record.Execution.ID == "" {
 						continue
 					}
-					err := errors.Join(ended(p.record), replays(p.conversation, p.record))
+					err := errors.Join(ended(p.record), bracketed(p.record, p.older), replays(p.conversation, p.record))
 					if tt.calm { // the wire of the others is that of all tests here
 						err = errors.Join(err, wireFault(p.record.Events))
 					}

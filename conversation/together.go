@@ -187,7 +187,7 @@ func (d *driver) ended(ctx context.Context, f *fan, b *branch) {
 	case asks(failure):
 		b.asked = failure
 		return
-	case agentbus.CodeOf(failure) == agentbus.CodeRunStopped: // it stays pending, as the others do
+	case d.options.leaves == nil && agentbus.CodeOf(failure) == agentbus.CodeRunStopped: // it stays pending, as the others do; in older records it failed
 		f.stopped = agentbus.AsError(failure)
 		return
 	case failure != nil:

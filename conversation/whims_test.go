@@ -32,6 +32,7 @@ type whims struct {
 	broken         error // what was promised and not kept
 	moments        int   // until the drive is ended
 	cause          error // by this
+	older          bool  // a drive did not read what was told, as those of older versions
 }
 
 // endsAt has a drive ended at the nth moment of its own: see moment.

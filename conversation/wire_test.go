@@ -191,3 +191,42 @@ func ended(rec conversation.Record) error {
 	}
 	return nil
 }
+
+// bracketed returns which event of a turn's node, or of what its agent does, begins or
+// ends what is not there, or what a run that halts leaves open (E57).
+func bracketed(rec conversation.Record, older bool) error {
+	nodes, calls := map[agentbus.TurnID]bool{}, map[agentbus.TurnID]bool{}
+	for i := range rec.Events {
+		e := &rec.Events[i]
+		switch e.Type {
+		case agentbus.EventNodeStarted, agentbus.EventNodeResumed:
+			nodes[e.Turn], calls[e.Turn] = true, false
+		case agentbus.EventInvocationStarted:
+			calls[e.Turn] = true
+		case agentbus.EventInvocationCompleted:
+			if !calls[e.Turn] {
+				return fmt.Errorf("%d: nobody is called in %s that could end", i, e.Turn)
+			}
+			calls[e.Turn] = false
+		case agentbus.EventNodeCompleted, agentbus.EventNodeFailed, agentbus.EventNodeCancelled, agentbus.EventNodeSuspended:
+			if e.Turn != "" && !nodes[e.Turn] && !withdrawn(e) {
+				return fmt.Errorf("%d: %s of %s, which is not begun", i, e.Type, e.Turn)
+			}
+			nodes[e.Turn] = false
+		}
+		if e.Type != agentbus.EventRunPaused && !agentbus.Terminal(e.Type) || older {
+			continue
+		}
+		for t := range nodes {
+			if t != "" && (nodes[t] || calls[t]) {
+				return fmt.Errorf("%d: the run halts, and %s is not ended", i, t)
+			}
+		}
+	}
+	return nil
+}
+
+// withdrawn reports whether e cancels a turn that waited, since its join was met.
+func withdrawn(e *agentbus.Event) bool {
+	return e.Type == agentbus.EventNodeCancelled && bytes.Contains(e.Data, []byte(`"agentbus":`))
+}

@@ -169,6 +169,11 @@ func restricted(t *testing.T, workload tree) {
 	if at(container, "readinessProbe", "httpGet", "path") != "/readyz" || at(container, "livenessProbe", "httpGet", "path") != "/healthz" {
 		t.Errorf("probes: %v", container)
 	}
+	for _, probe := range []string{"startupProbe", "readinessProbe"} {
+		if at(container, probe, "timeoutSeconds") != 5 { // /readyz waits for the store for 2 s, and a kubelet for 1 s
+			t.Errorf("%s: %v", probe, at(container, probe))
+		}
+	}
 }
 
 // configured checks that the bus takes the configuration of the map, with no

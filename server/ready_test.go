@@ -1,12 +1,14 @@
 package server_test
 
 import (
+	"context"
 	"database/sql"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/agentbus/agentbus/internal/pgtest"
@@ -22,23 +24,28 @@ func readiness(t *testing.T, s *server.Server) (status int, body string) {
 	return w.Code, w.Body.String()
 }
 
-// becomesReady waits until s is: a machine that is busy takes longer for a write, now and then.
+// becomesReady waits until s is ready: a write may take longer than /readyz waits.
 func becomesReady(t *testing.T, s *server.Server) {
 	t.Helper()
-	soon(t, "the store", func() bool {
+	soon(t, "200", func() bool {
 		status, _ := readiness(t, s)
 		return status == http.StatusOK
 	})
 }
 
+// notReady waits until s says that it is not ready, with all words.
 func notReady(t *testing.T, s *server.Server, words ...string) {
 	t.Helper()
-	status, body := readiness(t, s)
-	for _, word := range append(words, `"store_unavailable"`) {
-		if status != http.StatusServiceUnavailable || !strings.Contains(body, word) {
-			t.Errorf("%d %s, want 503 and %s", status, body, word)
+	soon(t, "503", func() bool {
+		status, body := readiness(t, s)
+		for _, word := range append(words, `"store_unavailable"`) {
+			if status != http.StatusServiceUnavailable || !strings.Contains(body, word) {
+				t.Logf("%d %s, want 503 and %s", status, body, word)
+				return false
+			}
 		}
-	}
+		return true
+	})
 }
 
 // G31: a bus whose database is away says so before whoever asks gives up, and not
@@ -73,6 +80,45 @@ func TestNotReadyWhileItsFileIsLocked(t *testing.T) {
 	notReady(t, s, "the store has taken no write within 2s: ", "write lock")
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
+	}
+	becomesReady(t, s)
+}
+
+// G31: a bus whose readers are all busy, with a list or an export, is ready: calls are
+// written, and do not wait for those.
+func TestReadyBehindLongReads(t *testing.T) {
+	t.Parallel()
+	s := buildAt(t, filepath.Join(t.TempDir(), "bus.db"), "agents: {echo: {kind: builtin, builtin: echo}}\n")
+	defer closeAll(t, s)
+	if _, err := s.Stop(t.Context(), "run_a", "ops"); err != nil { // a row to stand at
+		t.Fatal(err)
+	}
+	store, ok := s.Store().(interface {
+		Export(ctx context.Context, row func(table string, columns []string, values []any) error) error
+	})
+	if !ok {
+		t.Fatalf("%T", s.Store())
+	}
+	const readers = 4
+	stand, leave := make(chan struct{}, readers), make(chan struct{})
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer close(leave)
+	for range readers {
+		reading.Go(func() {
+			first := sync.OnceFunc(func() { stand <- struct{}{} })
+			defer first() // also where there is none
+			if err := store.Export(t.Context(), func(string, []string, []any) error {
+				first()
+				<-leave
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range readers {
+		<-stand
 	}
 	becomesReady(t, s)
 }

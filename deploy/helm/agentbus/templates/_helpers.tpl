@@ -75,10 +75,12 @@ spec:
       startupProbe:
         httpGet: {path: /readyz, port: http, scheme: {{ include "agentbus.scheme" . }}}
         periodSeconds: 1
+        timeoutSeconds: 5
         failureThreshold: 120
       readinessProbe:
         httpGet: {path: /readyz, port: http, scheme: {{ include "agentbus.scheme" . }}}
         periodSeconds: 5
+        timeoutSeconds: 5
       livenessProbe:
         httpGet: {path: /healthz, port: http, scheme: {{ include "agentbus.scheme" . }}}
         periodSeconds: 10
