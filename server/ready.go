@@ -22,6 +22,7 @@ const askFor = 30 * time.Second
 type readiness struct {
 	mu     sync.Mutex
 	asked  *question // nil: nobody asks
+	ended  bool      // the store is closed, and nobody asks any more
 	ending sync.WaitGroup
 }
 
@@ -41,6 +42,11 @@ func (r *readiness) ask(ctx context.Context, s Store) *question {
 		return r.asked
 	}
 	q := &question{written: make(chan struct{}), answered: make(chan struct{})}
+	if r.ended {
+		q.err = &agentbus.Error{Code: agentbus.CodeStoreUnavailable, Message: "the store is closed; the process is stopping"}
+		close(q.answered)
+		return q
+	}
 	r.asked = q
 	r.ending.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askFor)
@@ -55,6 +61,14 @@ func (r *readiness) ask(ctx context.Context, s Store) *question {
 		close(q.answered)
 	})
 	return q
+}
+
+// end waits for the question that is being put; the store is closed.
+func (r *readiness) end() {
+	r.mu.Lock()
+	r.ended = true
+	r.mu.Unlock()
+	r.ending.Wait()
 }
 
 // read reads the store. A read that is late is in line behind others, for which calls do

@@ -214,7 +214,7 @@ func (s *Server) Close() error {
 	s.tasks.CloseIdleConnections()
 	s.issuers.CloseIdleConnections()
 	err := s.store.Close()
-	s.readiness.ending.Wait()
+	s.readiness.end()
 	if s.traces != nil {
 		err = errors.Join(err, s.traces.Close())
 	}
